@@ -1,0 +1,171 @@
+// Package task is the pure runtime of one subtask: the compiled operator chain, its watermarks, timers and state,
+// driven by calls. It has no clock, no goroutine and no I/O but the reads of its store: the engine feeds records,
+// tells the time, takes the effects and executes them in order. Package processor builds Plans of it.
+package task
+
+import (
+	"time"
+
+	"github.com/millrace-stream/millrace/internal/record"
+	"github.com/millrace-stream/millrace/statestore"
+)
+
+// Plan is a validated topology, cut into sub-topologies wherever records change partition.
+type Plan struct {
+	Subs []*SubTopology // index = SubTopology.ID, upstream before downstream
+	// Fingerprint changes when the graph changes: members with different ones never share work.
+	Fingerprint string
+}
+
+// SubTopology is a connected part of the graph that runs in one subtask per index.
+type SubTopology struct {
+	ID      int
+	Inputs  []Input
+	Outputs []OutputTopic // sinks, repartition topics, and the dead-letter topic if any operator can use it
+	Stores  []statestore.Spec
+	// Parallelism is the wanted number of subtasks, 0 = the default: the largest common divisor of the partition
+	// counts of all inputs that is <= 16. The engine resolves it.
+	Parallelism int
+	Describe    string
+	New         func(Env) (*Task, error)
+}
+
+// Input is a topic that a sub-topology reads.
+type Input struct {
+	Topic    string // for an internal one the operator id; the topic is <app.id>-<id>-repartition
+	Internal bool   // a repartition topic of this app
+	Upstream int    // Internal: the sub-topology that writes it
+	// Partitions of an internal topic; 0 = the engine takes the largest count among the inputs of Upstream.
+	Partitions int
+	Start      Start
+	Idle       time.Duration // 0: never idle
+}
+
+// Start is where a source begins when the group has no offset for a partition.
+type Start struct {
+	Kind StartKind
+	At   time.Time // StartTimestamp
+}
+
+// StartKind: see Start.
+type StartKind uint8
+
+// The kinds of Start.
+const (
+	StartEarliest StartKind = iota
+	StartLatest
+	StartTimestamp
+)
+
+// OutputTopic is a topic that a sub-topology writes.
+type OutputTopic struct {
+	Topic      string // for an internal one the operator id
+	Internal   bool   // a repartition topic
+	DeadLetter bool   // <app.id>-dead-letter
+}
+
+// Env is what the engine gives a new Task.
+type Env struct {
+	Subtask     record.SubtaskID
+	Parallelism int
+	State       *statestore.State // of this subtask, restored
+	Inputs      []EnvInput        // as SubTopology.Inputs
+	Outputs     []EnvOutput       // as SubTopology.Outputs
+	Restored    *Progress         // from the last epoch record; nil on a first start
+	Now         int64             // processing time, ms since the epoch
+}
+
+// EnvInput tells a task what it owns of an input.
+type EnvInput struct {
+	Topic            string // the physical name, for errors and dead letters
+	Partitions       []int32
+	TotalPartitions  int32
+	UpstreamSubtasks int // internal inputs: parallelism of the upstream sub-topology
+}
+
+// EnvOutput tells a task about a topic that it writes.
+type EnvOutput struct {
+	Topic          string
+	Partitions     int32
+	MaxRecordBytes int // of one record: the topic's max.message.bytes less the batch overhead
+}
+
+// Progress is how far a task is: all that an epoch record must keep besides the state itself.
+type Progress struct {
+	Partitions []PartitionProgress // sorted by input, partition
+	// Horizons: for each store of windows, the window end up to which (inclusive) all windows are gone. Restore
+	// applies them as range deletes, so that closed windows need no tombstones in the changelog.
+	Horizons []Horizon
+	// Watermarks of operators, by operator id: what has fired must not fire again. Extra holds other small values of
+	// operators (for example the last watermark sent to a repartition topic).
+	Watermarks map[string]int64
+}
+
+// Horizon belongs to one store of windows.
+type Horizon struct {
+	Store statestore.ID
+	End   int64 // ms
+}
+
+// PartitionProgress belongs to one partition of one input.
+type PartitionProgress struct {
+	Input     int
+	Partition int32
+	Offset    int64 // next offset to read: past the last processed record or marker; -1 if nothing was read yet
+	MaxTime   int64 // generator state: highest event time seen, math.MinInt64 before the first
+	Watermark int64 // math.MinInt64 before the first
+	Idle      bool
+	// Upstream watermarks of an internal input, by upstream subtask index; nil otherwise.
+	Upstream []UpstreamMark
+}
+
+// UpstreamMark is the last watermark record of one upstream subtask.
+type UpstreamMark struct {
+	Watermark int64
+	Idle      bool
+}
+
+// Sealed is one epoch's result, ready to be committed. All of it stays valid until the Task's Committed.
+type Sealed struct {
+	Epoch     uint64
+	Outputs   []record.Output // what was not yet taken by TakeOutputs, watermark records included
+	Changelog []statestore.Change
+	Progress  Progress
+	Empty     bool // nothing was processed, written or moved since the last epoch
+}
+
+// Stats are counters of one task since it was made; the engine turns differences into metrics.
+type Stats struct {
+	RecordsIn, BytesIn   int64
+	RecordsOut, BytesOut int64
+	Late                 int64 // late records dropped or sent to a late output
+	DeadLetters, Skipped int64
+	Watermark            int64 // of the sub-topology: the minimum over active inputs, ms; math.MinInt64 if none
+	Buffered             int   // records enqueued and not yet processed
+	BufferedBytes        int64
+	OldestUncommittedIn  int64 // processing time at which the first record of the running epoch was processed, 0 = none
+	EpochBytes           int64 // outputs and dirty state of the running epoch, approximate
+	NextTimer            int64 // processing time at which Tick has something to do, math.MaxInt64 = nothing
+}
+
+// The methods of Task, in the order the engine uses them (all on one goroutine):
+//
+//	Enqueue(input int, partition int32, recs []record.Record)
+//	        hands over fetched records of a partition, in offset order; the task owns the slice until they are processed
+//	Step(max int, now int64) (n int, err error)
+//	        processes up to max records, of the partitions with something buffered the one whose head has the lowest
+//	        event time first (I6); after each record the watermark moves and what is due fires. Each record is atomic.
+//	        A bad record goes by its operator's policy; err means the subtask cannot go on (*Error says why).
+//	Tick(now int64) error
+//	        processing-time timers and idleness
+//	TakeOutputs() []record.Output
+//	        outputs of finished records since the last call, for the engine to produce at once; the slice is valid until
+//	        the next call of Step, Tick or Seal, the bytes until Committed
+//	Seal(epoch uint64, now int64) (*Sealed, error)
+//	        ends the running epoch: dirty state is encoded once, watermark records for repartition topics are written
+//	Committed(m statestore.Meta) error
+//	        the sealed epoch is committed; its arenas are recycled, its state becomes a candidate for write-behind
+//	Stats() Stats
+//	Close() error
+//
+// There is no Abort: when an epoch does not commit, the task is dropped and made anew from committed state.

@@ -1,0 +1,89 @@
+package statestore
+
+import "errors"
+
+// Store is the ordered byte store under one subtask. It holds only committed state: state moves from epoch record to
+// epoch record (invariant I1: the store equals the fold of the committed changelog up to its Meta). A Store is used
+// by one goroutine at a time.
+//
+// Keys are built by this package (see Key in keys.go): 4 bytes store id, then what the kind of store puts behind it.
+// Store id 0 is reserved for the Meta.
+type Store interface {
+	// Get returns the value of key. The value is valid until the next call on the store.
+	Get(key []byte) (value []byte, ok bool, err error)
+	// Scan iterates lo <= key < hi in byte order over what was applied before the call. hi nil means no bound.
+	Scan(lo, hi []byte) (Iterator, error)
+	// NewBatch starts an empty batch.
+	NewBatch() Batch
+	// Flush makes all that was committed durable.
+	Flush() error
+	// Meta returns the Meta of the last committed batch; ok is false on an empty store.
+	Meta() (m Meta, ok bool)
+	// Size is the approximate number of bytes on disk (or in memory).
+	Size() int64
+	Close() error
+}
+
+// Batch collects writes that become visible together with a Meta.
+type Batch interface {
+	Set(key, value []byte) // copies both
+	Delete(key []byte)
+	DeleteRange(lo, hi []byte)
+	Len() int
+	// Commit applies the batch and the meta atomically and ends the batch. It is durable after Store.Flush, and
+	// never durable in part.
+	Commit(m Meta) error
+	// Discard ends the batch without applying it.
+	Discard()
+}
+
+// Iterator walks a Scan. Key and Value are valid until the next call.
+type Iterator interface {
+	Next() bool // moves to the first or next entry
+	Key() []byte
+	Value() []byte
+	Err() error
+	Close() error
+}
+
+// Meta says up to where a store has folded its changelog.
+type Meta struct {
+	Epoch       uint64  // epoch of EpochRecord, 0 before the first
+	EpochRecord []byte  // the last epoch record contained, as txn encoded it; nil before the first
+	Positions   []int64 // next offset to read, for each changelog topic of the sub-topology
+}
+
+// Identity says whose state a store is. It is written into a new store and compared on open.
+type Identity struct {
+	App         string
+	ClusterID   string
+	Incarnation uint64
+	Subtask     string   // record.SubtaskID.String
+	Changelogs  []string // topic ids of the changelog topics, as text
+}
+
+// Dir opens the stores of one process. Implementations: pebblestore.OpenDir (a state directory, locked against a
+// second process), memstore.NewDir.
+type Dir interface {
+	// Open opens the store of id.Subtask, or makes an empty one. The errors below are matched with errors.Is.
+	Open(id Identity) (Store, error)
+	// Wipe removes the store of id.Subtask; it must be closed.
+	Wipe(id Identity) error
+	// InstanceID is the static group member id kept in the directory; it is made on first use.
+	InstanceID() (string, error)
+	Close() error
+}
+
+// Errors of Dir and Store. Messages name the path, what was found and what to do.
+var (
+	// ErrLocked: another process holds the state directory.
+	ErrLocked = errors.New("state directory is in use by another process")
+	// ErrForeign: the directory or store belongs to another app or cluster.
+	ErrForeign = errors.New("state belongs to another app, cluster or topic")
+	// ErrFormat: written by a newer version.
+	ErrFormat = errors.New("state has an unknown format version")
+	// ErrCorrupt: the files are damaged; the store can be wiped and restored from its changelog.
+	ErrCorrupt = errors.New("state store is damaged")
+	// ErrNoSpace: the disk is full; nothing was damaged.
+	ErrNoSpace = errors.New("no space left in the state directory")
+)
