@@ -165,6 +165,9 @@ type Stats struct {
 //	        ends the running epoch: dirty state is encoded once, watermark records for repartition topics are written
 //	Committed(m statestore.Meta) error
 //	        the sealed epoch is committed; its arenas are recycled, its state becomes a candidate for write-behind
+//	Positions() []PartitionProgress
+//	        how far each partition is, sorted by input and partition, without Upstream; cheap: the slice is the task's own
+//	        and valid until the next call
 //	Stats() Stats
 //	Close() error
 //

@@ -1,0 +1,387 @@
+package engine
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"sort"
+	"strings"
+
+	"github.com/millrace-stream/millrace/internal/record"
+	"github.com/millrace-stream/millrace/internal/task"
+	"github.com/millrace-stream/millrace/statestore"
+	"github.com/millrace-stream/millrace/txn"
+)
+
+// resolved is a plan bound to a cluster: physical topic names, partition counts, parallelism.
+type resolved struct {
+	app         string
+	incarnation uint64
+	fingerprint string
+	subs        []*resolvedSub
+}
+
+type resolvedSub struct {
+	plan        *task.SubTopology
+	parallelism int
+	inputs      []resolvedInput
+	outputs     []resolvedOutput
+	changelogs  []string // [0] compacted; [1] compact,delete if a store expires
+}
+
+type resolvedInput struct {
+	topic      string
+	partitions int32
+	internal   bool
+}
+
+type resolvedOutput struct {
+	topic      string
+	partitions int32
+	maxRecord  int
+}
+
+// Names of internal topics. The first incarnation has no mark in its names; later ones do, so that nothing of an older
+// one is ever read again.
+
+func internalName(app string, incarnation uint64, rest string) string {
+	if incarnation > 1 {
+		return fmt.Sprintf("%s-i%d-%s", app, incarnation, rest)
+	}
+	return app + "-" + rest
+}
+
+func repartitionTopic(app string, incarnation uint64, id string) string {
+	return internalName(app, incarnation, id+"-repartition")
+}
+
+func changelogTopic(app string, incarnation uint64, sub int) string {
+	return internalName(app, incarnation, fmt.Sprintf("%d-changelog", sub))
+}
+
+func expiringTopic(app string, incarnation uint64, sub int) string {
+	return internalName(app, incarnation, fmt.Sprintf("%d-changelog-expiring", sub))
+}
+
+func deadLetterTopic(app string) string { return app + "-dead-letter" }
+
+// externalTopics are the topics that must exist before the app starts.
+func externalTopics(p *task.Plan) []string {
+	var names []string
+	for _, s := range p.Subs {
+		for _, in := range s.Inputs {
+			if !in.Internal {
+				names = append(names, in.Topic)
+			}
+		}
+		for _, out := range s.Outputs {
+			if !out.Internal && !out.DeadLetter {
+				names = append(names, out.Topic)
+			}
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// resolve binds a plan to the partition counts of its external topics (pure). pinned is the parallelism that the state
+// was made with, by sub-topology; 0 or absent = free.
+func resolve(app string, incarnation uint64, p *task.Plan, wanted int, pinned map[int]int, topics map[string]txn.TopicInfo) (*resolved, error) {
+	r := &resolved{app: app, incarnation: incarnation, fingerprint: p.Fingerprint}
+	repartition := map[string]int32{}
+	for _, s := range p.Subs {
+		rs := &resolvedSub{plan: s}
+		var counts []int32
+		for _, in := range s.Inputs {
+			ri := resolvedInput{topic: in.Topic, internal: in.Internal}
+			if in.Internal {
+				ri.topic = repartitionTopic(app, incarnation, in.Topic)
+				ri.partitions = int32(in.Partitions)
+				if ri.partitions == 0 {
+					for _, up := range r.subs[in.Upstream].inputs {
+						ri.partitions = max(ri.partitions, up.partitions)
+					}
+				}
+				repartition[in.Topic] = ri.partitions
+			} else {
+				info, ok := topics[in.Topic]
+				if !ok {
+					return nil, fatalf("input topic %s does not exist; create it, or correct the name", in.Topic)
+				}
+				ri.partitions = info.Partitions
+			}
+			counts = append(counts, ri.partitions)
+			rs.inputs = append(rs.inputs, ri)
+		}
+		want := s.Parallelism
+		if want == 0 {
+			want = wanted
+		}
+		if pin := pinned[s.ID]; pin > 0 {
+			want = pin
+		}
+		n, err := task.ResolveParallelism(want, counts)
+		if err != nil {
+			var in []string
+			for _, i := range rs.inputs {
+				in = append(in, fmt.Sprintf("%s (%d partitions)", i.topic, i.partitions))
+			}
+			hint := ""
+			if pinned[s.ID] > 0 {
+				hint = fmt.Sprintf("; its state was made with %d subtasks: a keyed input may grow only to another multiple of that", pinned[s.ID])
+			}
+			return nil, fatalf("sub-topology %d, inputs %s: %v%s", s.ID, strings.Join(in, ", "), err, hint)
+		}
+		rs.parallelism = n
+		rs.changelogs = []string{changelogTopic(app, incarnation, s.ID)}
+		for _, st := range s.Stores {
+			if st.Expiring {
+				rs.changelogs = append(rs.changelogs, expiringTopic(app, incarnation, s.ID))
+				break
+			}
+		}
+		r.subs = append(r.subs, rs)
+	}
+	for _, rs := range r.subs {
+		for _, out := range rs.plan.Outputs {
+			ro := resolvedOutput{topic: out.Topic}
+			switch {
+			case out.Internal:
+				ro.topic = repartitionTopic(app, incarnation, out.Topic)
+				ro.partitions = repartition[out.Topic]
+			case out.DeadLetter:
+				ro.topic = deadLetterTopic(app)
+				ro.partitions = 1
+				if info, ok := topics[ro.topic]; ok {
+					ro.partitions = info.Partitions
+				}
+			default:
+				info, ok := topics[out.Topic]
+				if !ok {
+					return nil, fatalf("output topic %s does not exist; create it, or correct the name", out.Topic)
+				}
+				ro.partitions = info.Partitions
+			}
+			rs.outputs = append(rs.outputs, ro)
+		}
+	}
+	return r, nil
+}
+
+// batchOverhead is kept free below max.message.bytes for the batch and record headers around one record.
+const batchOverhead = 256
+
+// expiringRetention keeps expiring changelogs for two days beyond the last write; what is older belongs to closed
+// windows, since a store of windows that lives longer raises it (see internalTopics).
+const expiringRetention = "172800000"
+
+// internalTopics lists the topics that the app makes for itself.
+func (r *resolved) internalTopics(rf int16, compression string) []txn.TopicSpec {
+	var specs []txn.TopicSpec
+	add := func(name string, partitions int32, configs map[string]string) {
+		configs["compression.type"] = compression
+		specs = append(specs, txn.TopicSpec{Name: name, Partitions: partitions, ReplicationFactor: rf, Configs: configs})
+	}
+	dead := false
+	for _, s := range r.subs {
+		for _, in := range s.inputs {
+			if in.internal {
+				add(in.topic, in.partitions, map[string]string{"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1", "message.timestamp.type": "CreateTime"})
+			}
+		}
+		add(s.changelogs[0], int32(s.parallelism), map[string]string{"cleanup.policy": "compact", "segment.bytes": "67108864"})
+		if len(s.changelogs) > 1 {
+			add(s.changelogs[1], int32(s.parallelism), map[string]string{"cleanup.policy": "compact,delete", "segment.bytes": "67108864", "retention.ms": expiringRetention})
+		}
+		for _, o := range s.plan.Outputs {
+			dead = dead || o.DeadLetter
+		}
+	}
+	if dead {
+		add(deadLetterTopic(r.app), 1, map[string]string{"cleanup.policy": "delete"})
+	}
+	return specs
+}
+
+// bind takes the real sizes of the output topics in, once all exist.
+func (r *resolved) bind(topics map[string]txn.TopicInfo) {
+	for _, s := range r.subs {
+		for i := range s.outputs {
+			o := &s.outputs[i]
+			if info, ok := topics[o.topic]; ok {
+				o.partitions = info.Partitions
+				o.maxRecord = info.MaxMessageBytes - batchOverhead
+			}
+		}
+	}
+}
+
+// topicNames are all topics that the app touches.
+func (r *resolved) topicNames() []string {
+	var names []string
+	for _, s := range r.subs {
+		for _, in := range s.inputs {
+			names = append(names, in.topic)
+		}
+		for _, out := range s.outputs {
+			names = append(names, out.topic)
+		}
+		names = append(names, s.changelogs...)
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// layout is what the group session needs.
+func (r *resolved) layout() txn.Layout {
+	l := txn.Layout{Version: 1, Fingerprint: r.fingerprint}
+	for _, s := range r.subs {
+		ls := txn.LayoutSub{ID: s.plan.ID, Parallelism: s.parallelism}
+		for _, in := range s.inputs {
+			ls.Inputs = append(ls.Inputs, txn.LayoutInput{Topic: in.topic, Partitions: in.partitions})
+		}
+		l.Subs = append(l.Subs, ls)
+	}
+	return l
+}
+
+// partitionsOf are the partitions of an input that subtask k of n owns.
+func partitionsOf(k, n int, partitions int32) []int32 {
+	var ps []int32
+	for p := int32(k); p < partitions; p += int32(n) {
+		ps = append(ps, p)
+	}
+	return ps
+}
+
+// subtaskInputs are all partitions of a subtask.
+func (r *resolved) subtaskInputs(id record.SubtaskID) []record.TopicPartition {
+	s := r.subs[id.SubTopology]
+	var tps []record.TopicPartition
+	for _, in := range s.inputs {
+		for _, p := range partitionsOf(id.Index, s.parallelism, in.partitions) {
+			tps = append(tps, record.TopicPartition{Topic: in.topic, Partition: p})
+		}
+	}
+	return tps
+}
+
+// topologyRecord is what the control topic keeps of a topology, to compare the next start with.
+type topologyRecord struct {
+	Subs []topologySub `json:"subs"`
+}
+
+type topologySub struct {
+	ID          int               `json:"id"`
+	Parallelism int               `json:"parallelism"`
+	Inputs      []topologyInput   `json:"inputs"`
+	Stores      []statestore.Spec `json:"stores,omitempty"`
+}
+
+type topologyInput struct {
+	Topic      string `json:"topic"` // logical name
+	Internal   bool   `json:"internal,omitempty"`
+	Partitions int32  `json:"partitions"`
+}
+
+func (r *resolved) record() topologyRecord {
+	var t topologyRecord
+	for _, s := range r.subs {
+		ts := topologySub{ID: s.plan.ID, Parallelism: s.parallelism, Stores: s.plan.Stores}
+		for i, in := range s.inputs {
+			ts.Inputs = append(ts.Inputs, topologyInput{Topic: s.plan.Inputs[i].Topic, Internal: in.internal, Partitions: in.partitions})
+		}
+		t.Subs = append(t.Subs, ts)
+	}
+	return t
+}
+
+func parseTopology(b json.RawMessage) (topologyRecord, error) {
+	var t topologyRecord
+	if len(b) == 0 {
+		return t, nil
+	}
+	if err := json.Unmarshal(b, &t); err != nil {
+		return t, fmt.Errorf("decode the topology kept in the control topic: %w", err)
+	}
+	return t, nil
+}
+
+// pinned is the parallelism that state was made with.
+func (t topologyRecord) pinned() map[int]int {
+	m := map[int]int{}
+	for _, s := range t.Subs {
+		m[s.ID] = s.Parallelism
+	}
+	return m
+}
+
+// differences lists what of the old topology's state the new one cannot take over (pure); empty = compatible.
+func differences(was, now topologyRecord, allowDropped bool) []string {
+	var diffs []string
+	addf := func(format string, a ...any) { diffs = append(diffs, fmt.Sprintf(format, a...)) }
+	type place struct {
+		sub  int
+		spec statestore.Spec
+	}
+	stores := map[string]place{}
+	for _, s := range now.Subs {
+		for _, st := range s.Stores {
+			stores[st.Name] = place{s.ID, st}
+		}
+	}
+	subs := map[int]topologySub{}
+	for _, s := range now.Subs {
+		subs[s.ID] = s
+	}
+	for _, old := range was.Subs {
+		cur, ok := subs[old.ID]
+		if !ok && len(old.Stores) > 0 && !allowDropped {
+			addf("sub-topology %d with state is gone", old.ID)
+			continue
+		}
+		for _, st := range old.Stores {
+			np, ok := stores[st.Name]
+			switch {
+			case !ok:
+				if !allowDropped {
+					addf("state %q is gone (its operator or state name was removed or renamed); allow it with start.allow-dropped-state", st.Name)
+				}
+			case np.sub != old.ID:
+				addf("state %q moved from sub-topology %d to %d", st.Name, old.ID, np.sub)
+			case np.spec.Kind != st.Kind:
+				addf("state %q was of another kind (%d, now %d)", st.Name, st.Kind, np.spec.Kind)
+			case np.spec.KeyType != st.KeyType:
+				addf("state %q has keys of type %s, now %s", st.Name, st.KeyType, np.spec.KeyType)
+			case np.spec.Expiring != st.Expiring:
+				addf("state %q changed between kept and expiring", st.Name)
+			default:
+				if err := statestore.CanRead(np.spec.ValType, st.ValType); err != nil {
+					addf("state %q: %v", st.Name, err)
+				}
+			}
+		}
+		if !ok || len(old.Stores) == 0 {
+			continue
+		}
+		if cur.Parallelism != old.Parallelism {
+			addf("sub-topology %d had %d subtasks, now %d", old.ID, old.Parallelism, cur.Parallelism)
+		}
+		have := map[string]topologyInput{}
+		for _, in := range cur.Inputs {
+			have[in.Topic] = in
+		}
+		for _, in := range old.Inputs {
+			n, ok := have[in.Topic]
+			if !ok {
+				addf("sub-topology %d no longer reads %s", old.ID, in.Topic)
+				continue
+			}
+			if n.Partitions < in.Partitions {
+				addf("input %s had %d partitions, now %d", in.Topic, in.Partitions, n.Partitions)
+			}
+		}
+	}
+	sort.Strings(diffs)
+	return diffs
+}

@@ -1,0 +1,492 @@
+// Package engine runs a plan: it owns the worker's goroutines, binds the plan to a cluster, lets the group session
+// decide which subtasks run here, and executes the effects of tasks in the order that exactly-once asks for.
+//
+// # Goroutines
+//
+//	poll loop        one per worker: runs consumer commands, polls, hands records to inboxes; never waits for a subtask
+//	group session    calls Assigned, Revoked and Lost from one goroutine of txn
+//	subtask          one per owned subtask: owns its producer, store, task; everything else reaches it as a message
+//	janitor          one per worker: deletes consumed repartition records, checks topic identities
+//
+// All end with Run. A subtask is dropped, never aborted in place: for every outcome but Committed it closes its
+// producer, forgets its memory and takes over again from what is committed.
+package engine
+
+import (
+	"context"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/millrace-stream/millrace/internal/record"
+	"github.com/millrace-stream/millrace/txn"
+)
+
+// Worker is one process's share of an app.
+type Worker struct {
+	opts Options
+	log  *slog.Logger
+
+	cluster *txn.Cluster
+	group   *txn.Group
+	topo    *resolved
+	poll    *pollLoop
+	dirty   chan struct{}
+
+	commitSlots chan struct{} // the process's commit budget
+
+	mu       sync.Mutex
+	state    State
+	failure  error
+	started  time.Time
+	subtasks map[record.SubtaskID]*subtask
+	totals   map[record.SubtaskID]*totals
+	stopping bool
+	topicIDs map[string]string
+
+	fatal chan error     // cap 1: first error that stops the worker
+	wg    sync.WaitGroup // subtasks
+}
+
+// concurrentCommits bounds the commits of one process at a time: more at once only wait for each other at the broker.
+const concurrentCommits = 8
+
+// New makes a worker; Run starts it.
+func New(opts Options) *Worker {
+	opts.ensureDefaults()
+	return &Worker{
+		opts:        opts,
+		log:         opts.Logger.With("app", opts.Kafka.AppID),
+		state:       StateStarting,
+		started:     time.Now(),
+		commitSlots: make(chan struct{}, concurrentCommits),
+		subtasks:    map[record.SubtaskID]*subtask{},
+		totals:      map[record.SubtaskID]*totals{},
+		fatal:       make(chan error, 1),
+	}
+}
+
+// Run runs the worker until ctx ends, then stops gracefully: every subtask commits what it has processed and lets go,
+// and the worker leaves the group (LeaveOnStop). The error is nil after a graceful stop; otherwise it says what made
+// the worker give up.
+func (w *Worker) Run(ctx context.Context) error {
+	err := w.run(ctx)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if err != nil {
+		w.state, w.failure = StateFailed, err
+		return err
+	}
+	w.state = StateStopped
+	return nil
+}
+
+func (w *Worker) run(ctx context.Context) error {
+	cluster, err := txn.Connect(ctx, w.opts.Kafka)
+	if err != nil {
+		return w.startError(ctx, err)
+	}
+	w.cluster = cluster
+	defer cluster.Close()
+
+	if err := w.prepare(ctx); err != nil {
+		return w.startError(ctx, err)
+	}
+	consumer, err := cluster.NewConsumer()
+	if err != nil {
+		return w.startError(ctx, err)
+	}
+	w.poll = newPollLoop(consumer, w.log)
+
+	// The poll loop and the janitor outlive ctx, since a graceful stop still needs them.
+	inner, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	var helpers sync.WaitGroup
+	helpers.Go(func() { w.poll.run(inner) })
+	helpers.Go(func() { w.janitor(inner) })
+	defer func() { cancel(); helpers.Wait(); consumer.Close() }()
+
+	w.setState(StateJoining)
+	group, err := cluster.Join(ctx, w.topo.layout(), handler{w})
+	if err != nil {
+		return w.startError(ctx, err)
+	}
+	w.mu.Lock()
+	w.group = group
+	w.mu.Unlock()
+	close(w.dirty)
+
+	var failure error
+	select {
+	case <-ctx.Done():
+	case failure = <-w.fatal:
+	case failure = <-group.Err():
+	}
+	if failure != nil {
+		w.log.Error("worker stops", "error", failure)
+	}
+	stopErr := w.stop(failure)
+	if failure != nil {
+		return failure
+	}
+	return stopErr
+}
+
+// startError keeps a stop that was asked for during the start from looking like a failure.
+func (w *Worker) startError(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
+}
+
+// stop is the graceful end: subtasks commit and let go, then the group is left.
+func (w *Worker) stop(failure error) error {
+	ctx, cancel := context.WithTimeout(context.Background(), w.opts.ShutdownTimeout)
+	defer cancel()
+	w.mu.Lock()
+	w.state = StateStopping
+	w.stopping = true
+	subs := w.list()
+	w.mu.Unlock()
+	for _, s := range subs {
+		s.release()
+	}
+	var late []string
+	for _, s := range subs {
+		select {
+		case <-s.done:
+		case <-ctx.Done():
+			late = append(late, s.id.String())
+			s.cancel(errDropped)
+		}
+	}
+	leave := w.opts.LeaveOnStop || failure != nil
+	gctx, gcancel := context.WithTimeout(context.Background(), 2*time.Second)
+	err := w.group.Close(gctx, leave)
+	gcancel()
+	w.wg.Wait()
+	if len(late) > 0 {
+		return fmt.Errorf("stop within %s: subtasks %s did not commit in time; their running epochs will be aborted and processed again by the next owner",
+			w.opts.ShutdownTimeout, strings.Join(late, ", "))
+	}
+	if err != nil {
+		w.log.Warn("leave group", "error", err)
+	}
+	return nil
+}
+
+// prepare verifies cluster and topics, decides the incarnation and parallelism through the control topic, and makes
+// the internal topics.
+func (w *Worker) prepare(ctx context.Context) error {
+	app := w.opts.Kafka.AppID
+	names := externalTopics(w.opts.Plan)
+	control, err := w.cluster.OpenControl(ctx)
+	if err != nil {
+		return err
+	}
+	defer control.Close()
+	known := control.State()
+	external, err := w.cluster.Topics(ctx, append(slices.Clone(names), deadLetterTopic(app))...)
+	if err != nil {
+		return err
+	}
+	var missing []string
+	for _, n := range names {
+		if _, ok := external[n]; !ok {
+			missing = append(missing, n)
+		}
+	}
+	if len(missing) > 0 {
+		return fatalf("topics %s do not exist on cluster %s; create them, or correct the names (internal topics are made by the app, its inputs and outputs are not)", strings.Join(missing, ", "), w.cluster.ID())
+	}
+	var bound *resolved
+	decide := func(cur txn.ControlState) (txn.ControlState, error) {
+		if cur.ClusterID != "" && cur.ClusterID != w.cluster.ID() {
+			return cur, fatalf("app %s belongs to cluster %s, but this is cluster %s", app, cur.ClusterID, w.cluster.ID())
+		}
+		was, err := parseTopology(cur.Topology)
+		if err != nil {
+			return cur, &fatalError{err}
+		}
+		inc := max(cur.Incarnation, 1)
+		r, err := resolve(app, inc, w.opts.Plan, w.opts.Parallelism, was.pinned(), external)
+		if err != nil {
+			return cur, err
+		}
+		now := r.record()
+		if diffs := differences(was, now, w.opts.AllowDroppedState); len(diffs) > 0 {
+			return cur, fatalf("this topology cannot take over the state of app %s:\n  - %s\nkeep operator ids and key types, or start it under another app.id", app, strings.Join(diffs, "\n  - "))
+		}
+		top, err := json.Marshal(now)
+		if err != nil {
+			return cur, err
+		}
+		bound = r
+		cur.ClusterID, cur.Incarnation, cur.Fingerprint, cur.Topology = w.cluster.ID(), inc, r.fingerprint, top
+		return cur, nil
+	}
+	next, err := decide(known)
+	if err != nil {
+		return err
+	}
+	made, err := w.cluster.EnsureTopics(ctx, bound.internalTopics(w.opts.ReplicationFactor, w.opts.InternalCompression))
+	if err != nil {
+		return err
+	}
+	all := external
+	for n, info := range made {
+		all[n] = info
+	}
+	// The control topic is written only when something changed, and only after the topics exist, so that their ids
+	// are in it.
+	ids := map[string]string{}
+	for n, info := range all {
+		ids[n] = hex.EncodeToString(info.ID[:])
+	}
+	stamp := func(cur txn.ControlState) (txn.ControlState, error) {
+		out, err := decide(cur)
+		if err != nil {
+			return cur, err
+		}
+		if err := sameTopics(cur.TopicIDs, ids); err != nil {
+			return cur, err
+		}
+		out.TopicIDs = map[string]string{}
+		for n, id := range cur.TopicIDs {
+			out.TopicIDs[n] = id
+		}
+		for _, n := range bound.topicNames() {
+			if id, ok := ids[n]; ok {
+				out.TopicIDs[n] = id
+			}
+		}
+		return out, nil
+	}
+	if next, err = stamp(known); err != nil {
+		return err
+	}
+	if !sameControl(known, next) {
+		if next, err = control.Update(ctx, stamp); err != nil {
+			return err
+		}
+	}
+	bound.bind(all)
+	w.mu.Lock()
+	w.topo = bound
+	w.topicIDs = next.TopicIDs
+	w.dirty = make(chan struct{})
+	w.mu.Unlock()
+	return nil
+}
+
+// sameTopics refuses a topic that was deleted and created again (I5).
+func sameTopics(was, now map[string]string) error {
+	var diffs []string
+	for n, id := range was {
+		if cur, ok := now[n]; ok && cur != id {
+			diffs = append(diffs, fmt.Sprintf("%s (was %s, is %s)", n, id, cur))
+		}
+	}
+	if len(diffs) == 0 {
+		return nil
+	}
+	slices.Sort(diffs)
+	return fatalf("topics were deleted and created again: %s; offsets and state belong to the old ones. Start under another app.id, or restore the topics", strings.Join(diffs, ", "))
+}
+
+func sameControl(a, b txn.ControlState) bool {
+	x, err1 := json.Marshal(a)
+	y, err2 := json.Marshal(b)
+	return err1 == nil && err2 == nil && string(x) == string(y)
+}
+
+func (w *Worker) setState(s State) {
+	w.mu.Lock()
+	if w.state != StateFailed && !w.stopping {
+		w.state = s
+	}
+	w.mu.Unlock()
+}
+
+// fail stops the worker; the first error wins.
+func (w *Worker) fail(err error) {
+	select {
+	case w.fatal <- err:
+	default:
+	}
+}
+
+func (w *Worker) list() []*subtask {
+	subs := make([]*subtask, 0, len(w.subtasks))
+	for _, s := range w.subtasks {
+		subs = append(subs, s)
+	}
+	slices.SortFunc(subs, func(a, b *subtask) int { return a.id.Compare(b.id) })
+	return subs
+}
+
+// handler is the group session's view of the worker.
+type handler struct{ w *Worker }
+
+// Assigned starts the subtasks.
+func (h handler) Assigned(ids []record.SubtaskID) {
+	w := h.w
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.stopping {
+		return
+	}
+	if w.state == StateJoining {
+		w.state = StateRunning
+	}
+	for _, id := range ids {
+		prev := w.subtasks[id]
+		if prev != nil && !prev.letGo() {
+			continue // still running: nothing was taken away
+		}
+		t := w.totals[id]
+		if t == nil {
+			t = &totals{}
+			w.totals[id] = t
+		}
+		s := newSubtask(w, id, t, prev)
+		w.subtasks[id] = s
+		w.wg.Go(s.run)
+	}
+}
+
+// Revoked lets the subtasks finish and commit.
+func (h handler) Revoked(ctx context.Context, ids []record.SubtaskID) {
+	subs := h.find(ids)
+	for _, s := range subs {
+		s.release()
+	}
+	for _, s := range subs {
+		select {
+		case <-s.done:
+		case <-ctx.Done():
+			s.cancel(errDropped)
+		}
+	}
+	h.forget(subs)
+}
+
+// Lost drops the subtasks: whatever they have not committed is somebody else's now.
+func (h handler) Lost(ids []record.SubtaskID) {
+	subs := h.find(ids)
+	for _, s := range subs {
+		s.cancel(errDropped)
+	}
+}
+
+func (h handler) find(ids []record.SubtaskID) []*subtask {
+	h.w.mu.Lock()
+	defer h.w.mu.Unlock()
+	var subs []*subtask
+	for _, id := range ids {
+		if s := h.w.subtasks[id]; s != nil {
+			subs = append(subs, s)
+		}
+	}
+	return subs
+}
+
+func (h handler) forget(subs []*subtask) {
+	h.w.mu.Lock()
+	defer h.w.mu.Unlock()
+	for _, s := range subs {
+		if h.w.subtasks[s.id] == s && s.finished() {
+			delete(h.w.subtasks, s.id)
+		}
+	}
+}
+
+// ownership asks the group session for proof that a subtask is still ours.
+func (w *Worker) ownership(id record.SubtaskID) (txn.Ownership, bool) {
+	w.mu.Lock()
+	g, ready := w.group, w.dirty
+	w.mu.Unlock()
+	if g == nil {
+		<-ready // Assigned may come before Join returns
+		w.mu.Lock()
+		g = w.group
+		w.mu.Unlock()
+	}
+	return g.Ownership(id)
+}
+
+var (
+	errDropped  = errors.New("subtask is no longer ours")
+	errReleased = errors.New("subtask was asked to let go")
+)
+
+// janitor deletes consumed repartition records and checks that no topic was replaced.
+func (w *Worker) janitor(ctx context.Context) {
+	tick := time.NewTicker(janitorInterval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		cctx, cancel := context.WithTimeout(ctx, janitorInterval)
+		w.purge(cctx)
+		w.checkTopics(cctx)
+		cancel()
+	}
+}
+
+// janitorInterval is the pace of house-keeping; a replaced topic is noticed within two of it.
+const janitorInterval = 15 * time.Second
+
+func (w *Worker) purge(ctx context.Context) {
+	before := map[record.TopicPartition]int64{}
+	w.mu.Lock()
+	for _, s := range w.list() {
+		for tp, off := range s.committedInternal() {
+			if off > 0 {
+				before[tp] = off
+			}
+		}
+	}
+	w.mu.Unlock()
+	if len(before) == 0 {
+		return
+	}
+	if err := w.cluster.DeleteRecords(ctx, before); err != nil && ctx.Err() == nil {
+		w.log.Warn("delete consumed repartition records", "error", err)
+	}
+}
+
+func (w *Worker) checkTopics(ctx context.Context) {
+	w.mu.Lock()
+	ids := w.topicIDs
+	names := w.topo.topicNames()
+	w.mu.Unlock()
+	infos, err := w.cluster.Topics(ctx, names...)
+	if err != nil {
+		return // the broker's trouble shows elsewhere
+	}
+	now := map[string]string{}
+	for n, info := range infos {
+		now[n] = hex.EncodeToString(info.ID[:])
+	}
+	if err := sameTopics(ids, now); err != nil {
+		w.fail(err)
+		return
+	}
+	for _, n := range names {
+		if _, ok := infos[n]; !ok && ids[n] != "" {
+			w.fail(fatalf("topic %s is gone; restore it, or start under another app.id", n))
+			return
+		}
+	}
+}
