@@ -1,0 +1,74 @@
+package task
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Kind tells the engine what an Error means for the subtask.
+type Kind uint8
+
+// The kinds of Error.
+const (
+	// Data: a record or a user function failed and the operator's policy is to fail. The same input fails again.
+	Data Kind = 1 + iota
+	// Fault: the state store beneath failed. The subtask can be made anew from committed state.
+	Fault
+	// Internal: a record of an internal topic cannot be decoded. It is never skipped.
+	Internal
+	// Bug: the runtime itself went wrong.
+	Bug
+)
+
+func (k Kind) String() string {
+	switch k {
+	case Data:
+		return "data"
+	case Fault:
+		return "fault"
+	case Internal:
+		return "internal"
+	case Bug:
+		return "bug"
+	}
+	return "unknown"
+}
+
+// Error is why a subtask cannot go on. Topic is empty and Offset -1 where no single record is to blame, as when a
+// timer fires.
+type Error struct {
+	Operator  string
+	Topic     string
+	Partition int32
+	Offset    int64
+	Kind      Kind
+	Cause     error
+	Stack     []byte // of a panic, else nil
+}
+
+func (e *Error) Error() string {
+	var b strings.Builder
+	switch e.Kind {
+	case Data:
+		b.WriteString("process record")
+	case Fault:
+		b.WriteString("use state store")
+	case Internal:
+		b.WriteString("read internal record")
+	default:
+		b.WriteString("run subtask (a bug of the runtime)")
+	}
+	if e.Operator != "" {
+		fmt.Fprintf(&b, ": operator %q", e.Operator)
+	}
+	if e.Topic != "" {
+		fmt.Fprintf(&b, ": topic %s partition %d offset %d", e.Topic, e.Partition, e.Offset)
+	}
+	if e.Cause != nil {
+		b.WriteString(": " + e.Cause.Error())
+	}
+	return b.String()
+}
+
+// Unwrap gives the cause.
+func (e *Error) Unwrap() error { return e.Cause }
