@@ -1,0 +1,474 @@
+package kafka
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+const (
+	readyTimeout = 90 * time.Second // a loaded machine with two cores may take half of it
+	stopTimeout  = 30 * time.Second
+	portTries    = 3 // a port that was free a moment ago may be taken
+)
+
+// Broker is a running Kafka broker. Its methods may be called from several goroutines, but Stop, Kill and Restart
+// only from one.
+type Broker struct {
+	opts  *options
+	dir   string // everything that belongs to it
+	libs  string
+	java  string
+	ports [3]int // internal, client, controller
+	certs *Certs
+
+	mu    sync.Mutex
+	child *child // nil when stopped
+	admin *kgo.Client
+}
+
+// The one broker of this test binary that Shared hands out.
+var shared struct {
+	once   sync.Once
+	broker *Broker
+	err    error
+}
+
+// Start starts a broker that belongs to this test: it is killed at the test's end. Its data and log stay when the test
+// failed, and the test's output names the folder.
+func Start(t testing.TB, opts ...Option) *Broker {
+	t.Helper()
+	skip(t)
+	b, err := start(collect(opts))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := b.dispose(t.Failed()); err != nil {
+			t.Error(err)
+		}
+		if t.Failed() {
+			t.Logf("Kafka's data and log are kept in %s", b.dir)
+		}
+	})
+	return b
+}
+
+// Shared returns the test binary's common broker with default settings, started at the first call. Tests keep apart
+// by random topic names, groups and app ids, and must not stop it. The package's TestMain must call Main.
+func Shared(t testing.TB) *Broker {
+	t.Helper()
+	skip(t)
+	shared.once.Do(func() { shared.broker, shared.err = start(collect(nil)) })
+	if shared.err != nil {
+		t.Fatal(shared.err)
+	}
+	if !shared.broker.Running() {
+		t.Fatalf("the shared Kafka broker has ended:\n%s", shared.broker.logTail())
+	}
+	return shared.broker
+}
+
+func stopShared(failed bool) error {
+	if shared.broker == nil {
+		return nil
+	}
+	if failed {
+		fmt.Fprintln(os.Stderr, "Kafka's data and log are kept in", shared.broker.dir)
+	}
+	return shared.broker.dispose(failed)
+}
+
+// start retries with other ports: between choosing a free one and the broker's bind, another process may take it.
+func start(o *options) (*Broker, error) {
+	java, err := exec.LookPath("java")
+	if err != nil {
+		return nil, fmt.Errorf("start Kafka %s: Java is missing: %w; install a runtime 17 or newer (Debian: apt-get install openjdk-17-jre-headless), or set %s=1 to leave out the tests on real brokers", o.version, err, SkipEnv)
+	}
+	libs, err := Jars(o.version)
+	if err != nil {
+		return nil, err
+	}
+	for try := 1; ; try++ {
+		b, err := startOnce(o, java, libs)
+		if err == nil {
+			return b, nil
+		}
+		if try == portTries || !strings.Contains(err.Error(), "Address already in use") {
+			return nil, err
+		}
+	}
+}
+
+func startOnce(o *options, java, libs string) (_ *Broker, err error) {
+	dir, err := os.MkdirTemp("", "millrace-kafka-")
+	if err != nil {
+		return nil, fmt.Errorf("create the broker's folder: %w", err)
+	}
+	b := &Broker{opts: o, dir: dir, java: java, libs: libs}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, b.dispose(false))
+		}
+	}()
+	if b.ports, err = freePorts(); err != nil {
+		return nil, err
+	}
+	if o.tls {
+		if b.certs, err = newCerts(dir); err != nil {
+			return nil, err
+		}
+	}
+	if err := os.WriteFile(b.path("server.properties"), []byte(b.properties()), 0o600); err != nil {
+		return nil, fmt.Errorf("write the broker's properties: %w", err)
+	}
+	if err := b.format(); err != nil {
+		return nil, err
+	}
+	if err := b.launch(); err != nil {
+		return nil, err
+	}
+	return b, b.addUsers()
+}
+
+func (b *Broker) path(name string) string { return filepath.Join(b.dir, name) }
+
+// properties of the broker, one per line.
+func (b *Broker) properties() string {
+	o := b.opts
+	addr := func(port int) string { return "127.0.0.1:" + strconv.Itoa(port) }
+	p := map[string]string{
+		"process.roles":                  "broker,controller",
+		"node.id":                        "1",
+		"controller.quorum.voters":       "1@" + addr(b.ports[2]),
+		"controller.listener.names":      "CONTROLLER",
+		"listeners":                      "INTERNAL://" + addr(b.ports[0]) + ",CLIENT://" + addr(b.ports[1]) + ",CONTROLLER://" + addr(b.ports[2]),
+		"advertised.listeners":           "INTERNAL://" + addr(b.ports[0]) + ",CLIENT://" + addr(b.ports[1]),
+		"listener.security.protocol.map": "INTERNAL:PLAINTEXT,CONTROLLER:PLAINTEXT,CLIENT:" + o.protocol(),
+		"inter.broker.listener.name":     "INTERNAL",
+		"log.dirs":                       b.path("data"),
+
+		// One broker, and quick to start: few partitions and threads, small buffers.
+		"default.replication.factor":               "1",
+		"offsets.topic.replication.factor":         "1",
+		"offsets.topic.num.partitions":             "4",
+		"transaction.state.log.replication.factor": "1",
+		"transaction.state.log.min.isr":            "1",
+		"transaction.state.log.num.partitions":     "4",
+		"num.network.threads":                      "2",
+		"num.io.threads":                           "4",
+		"background.threads":                       "2",
+		"log.cleaner.dedupe.buffer.size":           "16777216",
+
+		// Tests wait for these.
+		"group.initial.rebalance.delay.ms":                            "0",
+		"broker.session.timeout.ms":                                   "4000", // until then a killed broker is not let in again (default 9000)
+		"broker.heartbeat.interval.ms":                                "500",
+		"group.min.session.timeout.ms":                                "500",
+		"transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000",
+		// A misspelt topic is an error, not a new topic.
+		"auto.create.topics.enable": "false",
+	}
+	if o.version != V3 {
+		p["share.coordinator.state.topic.replication.factor"] = "1"
+		p["share.coordinator.state.topic.min.isr"] = "1"
+		p["share.coordinator.state.topic.num.partitions"] = "1"
+	}
+	if o.tls {
+		p["ssl.keystore.type"], p["ssl.keystore.location"] = "PEM", b.certs.server
+		p["ssl.truststore.type"], p["ssl.truststore.location"] = "PEM", b.certs.CA
+		if o.mutual {
+			p["listener.name.client.ssl.client.auth"] = "required"
+		}
+	}
+	if len(o.users) > 0 {
+		var plain strings.Builder
+		for _, name := range o.userNames() {
+			fmt.Fprintf(&plain, " user_%s=%q", name, o.users[name])
+		}
+		p["sasl.enabled.mechanisms"] = "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512"
+		p["listener.name.client.plain.sasl.jaas.config"] = "org.apache.kafka.common.security.plain.PlainLoginModule required" + plain.String() + ";"
+		for _, m := range []string{"scram-sha-256", "scram-sha-512"} {
+			p["listener.name.client."+m+".sasl.jaas.config"] = "org.apache.kafka.common.security.scram.ScramLoginModule required;"
+		}
+	}
+	if o.acls {
+		p["authorizer.class.name"] = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+		// Everyone on the internal and the controller listener is ANONYMOUS. On the client listener a client is that only
+		// if it does not authenticate, so ACLs make sense with User or MutualTLS only.
+		p["super.users"] = "User:ANONYMOUS"
+	}
+	maps.Copy(p, o.config)
+	var s strings.Builder
+	for _, k := range slices.Sorted(maps.Keys(p)) {
+		fmt.Fprintf(&s, "%s=%s\n", k, strings.ReplaceAll(p[k], `\`, `\\`))
+	}
+	return s.String()
+}
+
+// jvm is a command that runs a class of the broker's jars; its output goes to the log.
+func (b *Broker) jvm(log *os.File, class string, args ...string) *exec.Cmd {
+	level := os.Getenv("MILLRACE_KAFKA_LOG")
+	if level == "" {
+		level = "warn"
+	}
+	cmd := exec.Command(b.java, append([]string{
+		// The broker lives a minute or two on a machine that does other work: the first compiler only, one GC thread.
+		"-Xms256m", "-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1",
+		"-Djava.awt.headless=true", "-Dorg.slf4j.simpleLogger.defaultLogLevel=" + level, "-Dorg.slf4j.simpleLogger.showDateTime=true",
+		"-cp", filepath.Join(b.libs, "*"), class,
+	}, args...)...)
+	cmd.Dir, cmd.Stdout, cmd.Stderr = b.dir, log, log
+	return cmd
+}
+
+func (b *Broker) openLog() (*os.File, error) {
+	f, err := os.OpenFile(b.path("kafka.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("open the broker's log: %w", err)
+	}
+	return f, nil
+}
+
+func (b *Broker) logTail() string {
+	log, err := os.ReadFile(b.path("kafka.log"))
+	if err != nil {
+		return err.Error()
+	}
+	return tail(string(log), 8192)
+}
+
+// format prepares the storage: a new cluster id and the feature levels.
+func (b *Broker) format() error {
+	log, err := b.openLog()
+	if err != nil {
+		return err
+	}
+	defer func() { _ = log.Close() }()
+	var id [16]byte
+	_, _ = rand.Read(id[:]) // never fails
+	args := []string{"format", "-t", base64.RawURLEncoding.EncodeToString(id[:]), "-c", b.path("server.properties")}
+	for _, f := range b.opts.features {
+		args = append(args, "--feature", f)
+	}
+	c, err := startChild(b.jvm(log, "kafka.tools.StorageTool", args...))
+	if err != nil {
+		return err
+	}
+	if err := c.wait(readyTimeout); err != nil {
+		return errors.Join(fmt.Errorf("format Kafka's storage: %w", err), c.kill())
+	}
+	if !c.cmd.ProcessState.Success() {
+		return fmt.Errorf("format Kafka's storage: %s\n%s", c.cmd.ProcessState, b.logTail())
+	}
+	return nil
+}
+
+// launch starts the broker process on its ports and data and waits until it serves.
+func (b *Broker) launch() error {
+	log, err := b.openLog()
+	if err != nil {
+		return err
+	}
+	defer func() { _ = log.Close() }()
+	c, err := startChild(b.jvm(log, "kafka.Kafka", b.path("server.properties")))
+	if err != nil {
+		return err
+	}
+	b.mu.Lock()
+	b.child = c
+	b.mu.Unlock()
+	if err := b.waitReady(c); err != nil {
+		return errors.Join(fmt.Errorf("start Kafka %s: %w\n%s", b.opts.version, err, b.logTail()), b.Kill())
+	}
+	return nil
+}
+
+// waitReady asks for the broker list until the broker itself is in it: then it is registered, unfenced and answers.
+func (b *Broker) waitReady(c *child) error {
+	deadline := time.Now().Add(readyTimeout)
+	for {
+		err := b.probe()
+		if err == nil {
+			return nil
+		}
+		if !c.running() {
+			return fmt.Errorf("it ended: %s", c.cmd.ProcessState)
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("not ready after %s: %w", readyTimeout, err)
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+}
+
+func (b *Broker) probe() error {
+	for _, port := range b.ports[:2] {
+		conn, err := net.DialTimeout("tcp", "127.0.0.1:"+strconv.Itoa(port), time.Second)
+		if err != nil {
+			return fmt.Errorf("reach the broker: %w", err)
+		}
+		_ = conn.Close()
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	adm, err := b.adminClient()
+	if err != nil {
+		return err
+	}
+	m, err := adm.BrokerMetadata(ctx)
+	if err != nil {
+		return fmt.Errorf("ask for the broker list: %w", err)
+	}
+	if len(m.Brokers) != 1 {
+		return errors.New("the broker is not registered yet")
+	}
+	return nil
+}
+
+// adminClient is one client for our own needs, made at first use.
+func (b *Broker) adminClient() (*kadm.Client, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.admin == nil {
+		cl, err := kgo.NewClient(kgo.SeedBrokers(b.internalAddr()), kgo.DisableClientMetrics(), kgo.MetadataMinAge(100*time.Millisecond))
+		if err != nil {
+			return nil, fmt.Errorf("make an admin client: %w", err)
+		}
+		b.admin = cl
+	}
+	return kadm.NewClient(b.admin), nil
+}
+
+// addUsers makes the SCRAM credentials; those of PLAIN are in the properties.
+func (b *Broker) addUsers() error {
+	if len(b.opts.users) == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
+	defer cancel()
+	adm, err := b.adminClient()
+	if err != nil {
+		return err
+	}
+	// One request per mechanism: Kafka refuses two credentials of one user in one request.
+	for _, mechanism := range []kadm.ScramMechanism{kadm.ScramSha256, kadm.ScramSha512} {
+		var upserts []kadm.UpsertSCRAM
+		for _, name := range b.opts.userNames() {
+			upserts = append(upserts, kadm.UpsertSCRAM{User: name, Mechanism: mechanism, Iterations: 4096, Password: b.opts.users[name]})
+		}
+		altered, err := adm.AlterUserSCRAMs(ctx, nil, upserts)
+		if err == nil {
+			err = altered.Error()
+		}
+		if err != nil {
+			return fmt.Errorf("add users for %s: %w", mechanism, err)
+		}
+	}
+	return nil
+}
+
+// Brokers are the bootstrap addresses of the client listener, which has the security that the options ask for.
+func (b *Broker) Brokers() []string { return []string{"127.0.0.1:" + strconv.Itoa(b.ports[1])} }
+
+// internalAddr is the plain listener on which everything is allowed.
+func (b *Broker) internalAddr() string { return "127.0.0.1:" + strconv.Itoa(b.ports[0]) }
+
+// Certs are the certificate files of a broker with TLS, else nil.
+func (b *Broker) Certs() *Certs { return b.certs }
+
+// Pid of the broker's process, 0 when it is stopped.
+func (b *Broker) Pid() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.child == nil {
+		return 0
+	}
+	return b.child.cmd.Process.Pid
+}
+
+// Running says whether the broker's process is alive.
+func (b *Broker) Running() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.child != nil && b.child.running()
+}
+
+// Stop shuts the broker down in order (SIGTERM).
+func (b *Broker) Stop() error { return b.end(syscall.SIGTERM, stopTimeout) }
+
+// Kill ends the broker as a crash would (SIGKILL).
+func (b *Broker) Kill() error { return b.end(syscall.SIGKILL, 10*time.Second) }
+
+func (b *Broker) end(sig syscall.Signal, timeout time.Duration) error {
+	b.mu.Lock()
+	c := b.child
+	b.child = nil
+	b.mu.Unlock()
+	if c == nil {
+		return nil
+	}
+	err := c.signal(sig)
+	if err == nil {
+		err = c.wait(timeout)
+	}
+	if err != nil {
+		return errors.Join(fmt.Errorf("stop Kafka: %w", err), c.kill())
+	}
+	return nil
+}
+
+// Restart starts a stopped or killed broker again, with the same ports and data; a running one is stopped first.
+func (b *Broker) Restart() error {
+	if err := b.Stop(); err != nil {
+		return err
+	}
+	return b.launch()
+}
+
+// dispose ends the broker for good. Its folder is removed unless it is to be kept.
+func (b *Broker) dispose(keep bool) error {
+	err := b.Kill() // nobody needs the data any more
+	b.mu.Lock()
+	if b.admin != nil {
+		b.admin.Close()
+		b.admin = nil
+	}
+	b.mu.Unlock()
+	if !keep {
+		if rerr := os.RemoveAll(b.dir); rerr != nil {
+			err = errors.Join(err, fmt.Errorf("remove the broker's folder: %w", rerr))
+		}
+	}
+	return err
+}
+
+// freePorts finds three ports that nobody listens on.
+func freePorts() (ports [3]int, err error) {
+	for i := range ports {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return ports, fmt.Errorf("find a free port: %w", err)
+		}
+		defer func() { _ = l.Close() }() // all are open until the last is found, so that they differ
+		ports[i] = l.Addr().(*net.TCPAddr).Port
+	}
+	return ports, nil
+}
