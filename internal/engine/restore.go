@@ -1,0 +1,444 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/millrace-stream/millrace/internal/record"
+	"github.com/millrace-stream/millrace/internal/task"
+	"github.com/millrace-stream/millrace/statestore"
+	"github.com/millrace-stream/millrace/txn"
+)
+
+// takeover makes the subtask ours and ready, in the order that design asks for: InitProducerID, which fences the old
+// owner and ends its open transaction at once; our own stable OffsetFetch; restore to the high watermark taken then; a
+// claim epoch; and only then fetching, at our offsets.
+func (l *life) takeover() error {
+	s := l.s
+	s.setState(SubtaskFencing, nil)
+	ctx, cancel := l.takeoverContext()
+	defer cancel()
+
+	if _, ok := l.w.ownership(s.id); !ok {
+		return errDropped
+	}
+	fctx, fcancel := context.WithTimeout(ctx, fenceTimeout)
+	producer, err := l.w.cluster.OpenProducer(fctx, s.id, s.producerTopics())
+	fcancel()
+	if err != nil {
+		return fmt.Errorf("fence the former owner of subtask %s: %w", s.id, err)
+	}
+	l.producer = producer
+
+	l.tps = l.w.topo.subtaskInputs(s.id)
+	l.index = map[record.TopicPartition]int{}
+	for i, in := range s.sub.inputs {
+		for _, p := range partitionsOf(s.id.Index, s.sub.parallelism, in.partitions) {
+			l.index[record.TopicPartition{Topic: in.topic, Partition: p}] = i
+		}
+	}
+	octx, ocancel := context.WithTimeout(ctx, fenceTimeout)
+	committed, err := l.w.cluster.CommittedOffsets(octx, l.tps)
+	ocancel()
+	if err != nil {
+		return fmt.Errorf("fetch the committed offsets of subtask %s: %w", s.id, err)
+	}
+
+	s.setState(SubtaskRestoring, nil)
+	rec, err := l.restore(ctx)
+	if err != nil {
+		return err
+	}
+	progress, offsets, err := l.reconcile(ctx, rec, committed)
+	if err != nil {
+		return err
+	}
+	if err := l.build(rec, progress); err != nil {
+		return err
+	}
+	l.offsets = committed
+	if err := l.claim(offsets); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	s.inbox, s.restore, s.state, s.lastErr = l.inbox, nil, SubtaskRunning, nil
+	s.mu.Unlock()
+	l.w.poll.add(offsets, l.inbox)
+	l.added = true
+	l.log.Info("subtask runs", "epoch", l.epoch)
+	return nil
+}
+
+// takeoverContext ends with the subtask, or when it is asked to let go: a restore is not worth finishing then.
+func (l *life) takeoverContext() (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(l.s.ctx)
+	stop := make(chan struct{})
+	go func() {
+		select {
+		case <-l.s.releasing:
+			cancel(errReleased)
+		case <-stop:
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, func() { close(stop); cancel(nil) }
+}
+
+// restore brings the local store up to the end of the changelog, by the cheapest usable way: what is on disk plus the
+// tail, else the changelog from its start. It returns the newest epoch record, nil if there is none.
+func (l *life) restore(ctx context.Context) (*txn.EpochRecord, error) {
+	s := l.s
+	l.incarnation = l.w.topo.incarnation
+	l.identity = statestore.Identity{App: l.w.opts.Kafka.AppID, ClusterID: l.w.cluster.ID(), Incarnation: l.incarnation, Subtask: s.id.String()}
+	for _, c := range s.sub.changelogs {
+		l.identity.Changelogs = append(l.identity.Changelogs, l.w.topicIDs[c])
+	}
+	rec, err := l.tryRestore(ctx)
+	var old *txn.StaleError
+	switch {
+	case err == nil:
+		return rec, nil
+	case errors.Is(err, statestore.ErrCorrupt), errors.As(err, &old):
+		l.log.Warn("local state is not usable; restoring from the changelog", "error", err)
+	default:
+		return nil, err
+	}
+	if l.store != nil {
+		_ = l.store.Close() // it is about to be removed
+		l.store = nil
+	}
+	if err := l.w.opts.Dir.Wipe(l.identity); err != nil {
+		return nil, fmt.Errorf("remove the unusable store of subtask %s: %w", s.id, err)
+	}
+	return l.tryRestore(ctx)
+}
+
+// restoreBatchBytes is the size at which a restore batch is committed at the next epoch record.
+const restoreBatchBytes = 8 << 20
+
+func (l *life) tryRestore(ctx context.Context) (*txn.EpochRecord, error) {
+	s := l.s
+	store, err := l.w.opts.Dir.Open(l.identity)
+	if err != nil {
+		return nil, err
+	}
+	l.store = store
+	l.positions = make([]int64, len(s.sub.changelogs))
+	for i := range l.positions {
+		l.positions[i] = -1
+	}
+	var rec *txn.EpochRecord
+	meta, ok := store.Meta()
+	if ok {
+		if meta.EpochRecord != nil {
+			if rec, err = txn.DecodeEpochRecord(meta.EpochRecord); err != nil {
+				return nil, fmt.Errorf("%w: epoch record in the store of subtask %s: %w", statestore.ErrCorrupt, s.id, err)
+			}
+		}
+		copy(l.positions, meta.Positions)
+		if err := l.fresh(ctx, rec); err != nil {
+			return nil, err
+		}
+	}
+	started := time.Now()
+	var records, bytes int64
+	s.mu.Lock()
+	s.restore = &RestoreStatus{Started: started, EtaMs: -1}
+	s.mu.Unlock()
+
+	batch := store.NewBatch()
+	defer func() { batch.Discard() }()
+	var batchBytes int
+	raw := meta.EpochRecord
+	metaKey := string(statestore.MetaKey())
+	flush := func() error {
+		m := statestore.Meta{EpochRecord: raw, Positions: append([]int64(nil), l.positions...)}
+		if rec != nil {
+			m.Epoch = rec.Epoch
+		}
+		if err := batch.Commit(m); err != nil {
+			return err
+		}
+		batch, batchBytes = store.NewBatch(), 0
+		return nil
+	}
+	apply := func(changelog int, offset int64, key, value []byte) error {
+		l.positions[changelog] = offset + 1
+		if string(key) == metaKey {
+			r, err := txn.DecodeEpochRecord(value)
+			if err != nil {
+				return fatalf("changelog %s/%d, offset %d: %w", s.sub.changelogs[changelog], s.id.Index, offset, err)
+			}
+			if rec == nil || r.Epoch >= rec.Epoch {
+				rec, raw = r, append([]byte(nil), value...)
+			}
+			if batchBytes >= restoreBatchBytes {
+				return flush()
+			}
+			return nil
+		}
+		if value == nil {
+			batch.Delete(key)
+		} else {
+			batch.Set(key, value)
+		}
+		batchBytes += len(key) + len(value)
+		return nil
+	}
+	end, err := l.w.cluster.ReadChangelog(ctx, txn.ChangelogRead{
+		Topics: s.sub.changelogs, Partition: int32(s.id.Index), From: append([]int64(nil), l.positions...),
+		Progress: func(r, b, remaining int64) {
+			records, bytes = r, b
+			s.mu.Lock()
+			s.restore = &RestoreStatus{Records: r, Bytes: b, Remaining: remaining, Started: started, EtaMs: eta(time.Since(started), r, remaining)}
+			s.mu.Unlock()
+		},
+	}, apply)
+	if err != nil {
+		return nil, err
+	}
+	copy(l.positions, end.Positions)
+	if rec != nil {
+		// Windows that closed have no tombstones: the epoch record says what is gone.
+		for _, h := range rec.Horizons {
+			lo, hi := statestore.WindowRange(h.Store, h.End)
+			batch.DeleteRange(lo, hi)
+		}
+	}
+	if batch.Len() > 0 || !ok {
+		if err := flush(); err != nil {
+			return nil, err
+		}
+		if err := store.Flush(); err != nil {
+			return nil, err
+		}
+	}
+	if records > 0 {
+		l.log.Info("state restored", "records", records, "bytes", bytes, "took", time.Since(started).Round(time.Millisecond), "local", ok)
+	}
+	l.w.opts.Observer.RestoreDone(s.id, records, bytes, time.Since(started))
+	return rec, nil
+}
+
+// eta extrapolates the time left, in ms; -1 = unknown.
+func eta(elapsed time.Duration, done, remaining int64) int64 {
+	if done <= 0 {
+		return -1
+	}
+	return int64(float64(elapsed.Milliseconds()) / float64(done) * float64(remaining))
+}
+
+// fresh refuses local state that is older than the changelog keeps tombstones: a delete may have been missed.
+func (l *life) fresh(ctx context.Context, rec *txn.EpochRecord) error {
+	if rec == nil {
+		return nil
+	}
+	infos, err := l.w.cluster.Topics(ctx, l.s.sub.changelogs...)
+	if err != nil {
+		return err
+	}
+	for _, c := range l.s.sub.changelogs {
+		keep := time.Duration(infos[c].DeleteRetentionMs) * time.Millisecond
+		if age := time.Since(time.UnixMilli(rec.WallTime)); keep > 0 && age > keep {
+			return &txn.StaleError{Topic: c, Partition: int32(l.s.id.Index),
+				Reason: fmt.Sprintf("the local state is %s old, tombstones are kept for %s (delete.retention.ms)", age.Round(time.Second), keep)}
+		}
+	}
+	return nil
+}
+
+// reconcile decides where every partition goes on (I2): where the last epoch record says, which must be where the
+// group's committed offsets are; a partition that neither knows begins at its source's start position.
+func (l *life) reconcile(ctx context.Context, rec *txn.EpochRecord, committed map[record.TopicPartition]int64) (*task.Progress, map[record.TopicPartition]int64, error) {
+	s := l.s
+	known := map[record.TopicPartition]int64{}
+	if rec != nil {
+		for _, p := range rec.Partitions {
+			if p.Offset >= 0 {
+				known[record.TopicPartition{Topic: p.Topic, Partition: p.Partition}] = p.Offset
+			}
+		}
+	}
+	offsets := map[record.TopicPartition]int64{}
+	var unknown []record.TopicPartition
+	for _, tp := range l.tps {
+		group, state := committed[tp], int64(-1)
+		if v, ok := known[tp]; ok {
+			state = v
+		}
+		switch {
+		case group == state && group >= 0:
+			offsets[tp] = group
+		case group < 0 && state < 0:
+			unknown = append(unknown, tp)
+		case l.w.opts.StartOffsets == "state" && state >= 0:
+			offsets[tp] = state
+		case l.w.opts.StartOffsets == "group" && group >= 0:
+			offsets[tp] = group
+		default:
+			return nil, nil, fatalf("%s: the group's committed offset is %s, but the state was made up to %s; somebody reset the group or removed the changelog. Set start.offsets=state to go on where the state is, or start.offsets=group to go on where the group is",
+				tp, offsetText(group), offsetText(state))
+		}
+	}
+	if len(unknown) > 0 {
+		starts, err := l.startOffsets(ctx, unknown)
+		if err != nil {
+			return nil, nil, err
+		}
+		for tp, off := range starts {
+			offsets[tp] = off
+		}
+	}
+	return progressOf(s.sub, rec, l.index, offsets), offsets, nil
+}
+
+func offsetText(off int64) string {
+	if off < 0 {
+		return "absent"
+	}
+	return fmt.Sprint(off)
+}
+
+// startOffsets asks where sources begin.
+func (l *life) startOffsets(ctx context.Context, tps []record.TopicPartition) (map[record.TopicPartition]int64, error) {
+	out := map[record.TopicPartition]int64{}
+	groups := map[task.Start][]record.TopicPartition{}
+	for _, tp := range tps {
+		st := l.s.sub.plan.Inputs[l.index[tp]].Start
+		groups[st] = append(groups[st], tp)
+	}
+	for st, tps := range groups {
+		var offs map[record.TopicPartition]int64
+		var err error
+		switch st.Kind {
+		case task.StartEarliest:
+			offs, err = l.w.cluster.StartOffsets(ctx, tps)
+		case task.StartLatest:
+			offs, err = l.w.cluster.StableOffsets(ctx, tps)
+		case task.StartTimestamp:
+			offs, err = l.w.cluster.OffsetsAt(ctx, tps, st.At)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("find the start offsets of subtask %s: %w", l.s.id, err)
+		}
+		for _, tp := range tps {
+			off, ok := offs[tp]
+			if !ok {
+				return nil, fmt.Errorf("find the start offset of %s: the broker did not name one", tp)
+			}
+			out[tp] = off
+		}
+	}
+	return out, nil
+}
+
+// progressOf turns an epoch record into what a task goes on from (pure). Offsets override the record's.
+func progressOf(sub *resolvedSub, rec *txn.EpochRecord, index map[record.TopicPartition]int, offsets map[record.TopicPartition]int64) *task.Progress {
+	p := &task.Progress{}
+	have := map[record.TopicPartition]task.PartitionProgress{}
+	if rec != nil {
+		for _, r := range rec.Partitions {
+			tp := record.TopicPartition{Topic: r.Topic, Partition: r.Partition}
+			pp := task.PartitionProgress{Partition: r.Partition, MaxTime: r.MaxTime, Watermark: r.Watermark, Idle: r.Idle}
+			for _, u := range r.Upstream {
+				pp.Upstream = append(pp.Upstream, task.UpstreamMark{Watermark: u.Watermark, Idle: u.Idle})
+			}
+			have[tp] = pp
+		}
+		for _, h := range rec.Horizons {
+			p.Horizons = append(p.Horizons, task.Horizon{Store: h.Store, End: h.End})
+		}
+		p.Watermarks = rec.Watermarks
+	}
+	for i, in := range sub.inputs {
+		for part := range in.partitions {
+			tp := record.TopicPartition{Topic: in.topic, Partition: part}
+			off, ok := offsets[tp]
+			if !ok {
+				continue
+			}
+			pp, ok := have[tp]
+			if !ok {
+				pp = task.PartitionProgress{Partition: part, MaxTime: math.MinInt64, Watermark: math.MinInt64}
+			}
+			pp.Input, pp.Offset = i, off
+			p.Partitions = append(p.Partitions, pp)
+		}
+	}
+	return p
+}
+
+// build makes the state and the task.
+func (l *life) build(rec *txn.EpochRecord, progress *task.Progress) error {
+	s := l.s
+	l.state = statestore.NewState(l.store, statestore.StateOptions{CacheBytes: l.w.cacheShare()})
+	if rec != nil {
+		l.epoch = rec.Epoch
+		for _, h := range rec.Horizons {
+			l.state.SetHorizon(h.Store, h.End)
+		}
+	}
+	env := task.Env{Subtask: s.id, Parallelism: s.sub.parallelism, State: l.state, Restored: progress, Now: time.Now().UnixMilli()}
+	for i, in := range s.sub.inputs {
+		ei := task.EnvInput{Topic: in.topic, Partitions: partitionsOf(s.id.Index, s.sub.parallelism, in.partitions), TotalPartitions: in.partitions}
+		if in.internal {
+			ei.UpstreamSubtasks = l.w.topo.subs[s.sub.plan.Inputs[i].Upstream].parallelism
+		}
+		env.Inputs = append(env.Inputs, ei)
+	}
+	for _, o := range s.sub.outputs {
+		env.Outputs = append(env.Outputs, task.EnvOutput{Topic: o.topic, Partitions: o.partitions, MaxRecordBytes: o.maxRecord})
+	}
+	t, err := s.sub.plan.New(env)
+	if err != nil {
+		return fmt.Errorf("build the operators of subtask %s: %w", s.id, err)
+	}
+	l.task = t
+	return nil
+}
+
+// cacheShare is one subtask's part of the cache budget: as if this worker owned all subtasks, since it may have to.
+func (w *Worker) cacheShare() int64 {
+	n := 0
+	for _, s := range w.topo.subs {
+		if len(s.plan.Stores) > 0 {
+			n += s.parallelism
+		}
+	}
+	return max(w.opts.CacheBytes/int64(max(n, 1)), 1<<20)
+}
+
+// claim commits an epoch before anything is processed: it proves that we own the subtask and may commit, and puts
+// first-start positions on record.
+func (l *life) claim(offsets map[record.TopicPartition]int64) error {
+	if err := l.commit(); err != nil {
+		return err
+	}
+	for tp, off := range offsets {
+		if l.offsets[tp] != off {
+			return fatalf("claim of subtask %s committed offset %d of %s, want %d: this is a bug, please report it", l.s.id, l.offsets[tp], tp, off)
+		}
+	}
+	return nil
+}
+
+// epochRecord is the last record of an epoch: all that a successor needs besides the state.
+func (l *life) epochRecord(epoch uint64, now time.Time, p *task.Progress, touched []bool) *txn.EpochRecord {
+	rec := &txn.EpochRecord{Epoch: epoch, Incarnation: l.incarnation, Owner: l.w.opts.Kafka.InstanceID, WallTime: now.UnixMilli(), Watermarks: p.Watermarks}
+	rec.Touched = touched
+	for _, pp := range p.Partitions {
+		tp := l.partition(pp.Input, pp.Partition)
+		e := txn.EpochPartition{Topic: tp.Topic, Partition: tp.Partition, Offset: pp.Offset, MaxTime: pp.MaxTime, Watermark: pp.Watermark, Idle: pp.Idle}
+		for _, u := range pp.Upstream {
+			e.Upstream = append(e.Upstream, txn.UpstreamMark{Watermark: u.Watermark, Idle: u.Idle})
+		}
+		rec.Partitions = append(rec.Partitions, e)
+	}
+	for _, h := range p.Horizons {
+		rec.Horizons = append(rec.Horizons, txn.Horizon{Store: h.Store, End: h.End})
+	}
+	return rec
+}
