@@ -74,6 +74,9 @@ type Layout struct {
 	Version     int // of the join metadata
 	Fingerprint string
 	Subs        []LayoutSub
+	// Held are subtasks whose state lies on this member's disk from an earlier life: a hint, so that a member that
+	// comes back after its session is over gets them again. Optional.
+	Held []record.SubtaskID
 }
 
 // LayoutSub is one sub-topology. Subtask k of Parallelism owns the partitions p with p mod Parallelism = k of every
