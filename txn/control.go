@@ -1,0 +1,265 @@
+package txn
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"math/rand/v2"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/millrace-stream/millrace/internal/record"
+)
+
+// ControlState is what all members of an app agree upon. It is one record of the control topic.
+type ControlState struct {
+	// Revision counts the updates; 0 = nothing was ever written. Update sets it.
+	Revision    uint64            `json:"revision"`
+	ClusterID   string            `json:"cluster_id"`
+	Incarnation uint64            `json:"incarnation"`
+	Fingerprint string            `json:"fingerprint"`           // of the topology
+	Topology    json.RawMessage   `json:"topology,omitempty"`    // what compatibility of state is decided by
+	TopicIDs    map[string]string `json:"topic_ids,omitempty"`   // by topic, as TopicIDString writes them
+	Parallelism []int             `json:"parallelism,omitempty"` // number of subtasks, by sub-topology
+}
+
+// controlVersion is raised by every change that an older program must not drop when it rewrites the record.
+const controlVersion = 1
+
+// controlRecord is the value of the record, as JSON.
+type controlRecord struct {
+	Version int `json:"version"`
+	// Writer names the call of Update that wrote it, so that the call knows its own write when EndTxn's answer was lost.
+	Writer string `json:"writer"`
+	ControlState
+}
+
+var controlKey = []byte("state")
+
+// ErrControlVersion: the control topic was written by a newer version of millrace.
+var ErrControlVersion = errors.New("the control topic has an unknown format version")
+
+// Control is the control topic <app.id>-control: one partition, compacted. It is safe for concurrent use.
+type Control struct {
+	c     *Cluster
+	topic string
+
+	updating sync.Mutex // one Update at a time: two would fence each other
+
+	mu       sync.Mutex
+	state    controlRecord
+	position int64 // next offset to read
+}
+
+// OpenControl creates the control topic if it is missing, verifies it, and reads it to the end.
+func (c *Cluster) OpenControl(ctx context.Context) (*Control, error) {
+	t := &Control{c: c, topic: c.opts.AppID + "-control"}
+	if _, err := c.EnsureTopics(ctx, []TopicSpec{{Name: t.topic, Partitions: 1, ReplicationFactor: -1,
+		Configs: map[string]string{"cleanup.policy": "compact"}}}); err != nil {
+		return nil, fmt.Errorf("open control topic: %w", err)
+	}
+	if err := t.refresh(ctx); err != nil {
+		return nil, fmt.Errorf("open control topic: %w", err)
+	}
+	return t, nil
+}
+
+// State is the newest state read so far, by OpenControl, Update or Follow.
+func (t *Control) State() ControlState {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.state.clone()
+}
+
+func (s ControlState) clone() ControlState {
+	s.Topology = bytes.Clone(s.Topology)
+	s.TopicIDs = maps.Clone(s.TopicIDs)
+	s.Parallelism = append([]int(nil), s.Parallelism...)
+	return s
+}
+
+// refresh reads to the high watermark.
+func (t *Control) refresh(ctx context.Context) error {
+	tp := record.TopicPartition{Topic: t.topic}
+	ends, err := t.c.EndOffsets(ctx, []record.TopicPartition{tp})
+	if err != nil {
+		return err
+	}
+	return t.read(ctx, ends[tp], t.c.opts.RequestTimeout, fetchWait, func(ControlState) {})
+}
+
+// read follows the topic up to end, or until ctx ends, and tells each state to seen.
+func (t *Control) read(ctx context.Context, end int64, stall, wait time.Duration, seen func(ControlState)) error {
+	t.mu.Lock()
+	position := t.position
+	t.mu.Unlock()
+	if position >= end {
+		return nil
+	}
+	cl, err := kgo.NewClient(t.c.clientOpts()...)
+	if err != nil {
+		return err
+	}
+	defer cl.Close()
+	f := &fetcher{cl: cl, opts: t.c.opts, topic: t.topic, position: position, end: end, stall: stall, wait: wait, leader: -1}
+	return f.run(ctx, func(records []*kgo.Record, position int64) error {
+		var newest *controlRecord
+		for _, r := range records {
+			if !bytes.Equal(r.Key, controlKey) {
+				continue
+			}
+			c, err := decodeControl(r.Value)
+			if err != nil {
+				return fmt.Errorf("read %s/0 at offset %d: %w", t.topic, r.Offset, err)
+			}
+			newest = c
+		}
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		if position <= t.position {
+			return nil // Update and Follow read the same records
+		}
+		t.position = position
+		if newest != nil {
+			t.state = *newest
+			seen(newest.clone())
+		}
+		return nil
+	})
+}
+
+func decodeControl(value []byte) (*controlRecord, error) {
+	var v struct{ Version int }
+	if err := json.Unmarshal(value, &v); err != nil {
+		return nil, fmt.Errorf("control record is not JSON: %w", err)
+	}
+	if v.Version != controlVersion {
+		return nil, fmt.Errorf("%w: %d, this program knows only %d; run the version of millrace that wrote it", ErrControlVersion, v.Version, controlVersion)
+	}
+	c := &controlRecord{}
+	if err := json.Unmarshal(value, c); err != nil {
+		return nil, fmt.Errorf("control record: %w", err)
+	}
+	return c, nil
+}
+
+// maxControlTries bounds how often an Update starts again because another writer fenced it.
+const maxControlTries = 50
+
+// Update changes the state by compare-and-set: it takes the transactional id <app.id>-control, which fences every
+// other writer, reads to the end of what is decided, lets decide choose, writes and commits. decide gets the newest
+// state and returns the next one; its error ends the update and is returned as it is; a state that it returns unchanged
+// is not written. It may be called several times, since a writer that was fenced starts again, with a random back-off,
+// until ctx or three times Options.RequestTimeout end.
+func (t *Control) Update(ctx context.Context, decide func(ControlState) (ControlState, error)) (ControlState, error) {
+	t.updating.Lock()
+	defer t.updating.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, 3*t.c.opts.RequestTimeout)
+	defer cancel()
+	writer := strconv.FormatUint(rand.Uint64(), 36)
+	var last error
+	for try := 1; try <= maxControlTries; try++ {
+		state, again, err := t.try(ctx, writer, decide)
+		if err == nil {
+			return state, nil
+		}
+		if !again {
+			return ControlState{}, err
+		}
+		last = err
+		if sleep(ctx, rand.N(20*time.Millisecond<<min(try, 6))) != nil {
+			break
+		}
+	}
+	return ControlState{}, fmt.Errorf("update control topic %s: other writers or the brokers did not let it through: %w", t.topic, last)
+}
+
+// try is one turn of Update. again means that it may be repeated.
+func (t *Control) try(ctx context.Context, writer string, decide func(ControlState) (ControlState, error)) (_ ControlState, again bool, _ error) {
+	txnID := t.topic
+	fail := func(what string, err error) (ControlState, bool, error) {
+		r := replyOf(err)
+		if isAuthErr(err) {
+			return ControlState{}, false, authErr("update control topic", "transactional id "+txnID+" and topic "+t.topic, "Write and Describe", err)
+		}
+		again := fencing(r) || retriable(r) || !r.Lost && (r.Code == kerr.OperationNotAttempted.Code || r.Code == kerr.TransactionAbortable.Code)
+		return ControlState{}, again, fmt.Errorf("update control topic %s: %s: %w", t.topic, what, err)
+	}
+	opts, err := t.c.producerOpts(txnID, nil)
+	if err != nil {
+		return fail("make client", err)
+	}
+	cl, err := kgo.NewClient(opts...)
+	if err != nil {
+		return fail("make client", err)
+	}
+	defer cl.Close()
+	if _, _, err := cl.ProducerID(ctx); err != nil {
+		return fail("init producer id", err)
+	}
+	if err := t.refresh(ctx); err != nil {
+		return fail("read", err)
+	}
+	t.mu.Lock()
+	cur := t.state
+	t.mu.Unlock()
+	if cur.Writer == writer {
+		return cur.clone(), false, nil // an earlier turn did commit, and its answer was lost
+	}
+	next, err := decide(cur.clone())
+	if err != nil {
+		return ControlState{}, false, err
+	}
+	next.Revision = cur.Revision
+	if same(next, cur.ControlState) {
+		return next, false, nil
+	}
+	next.Revision++
+	value, err := json.Marshal(controlRecord{controlVersion, writer, next})
+	if err != nil {
+		return ControlState{}, false, fmt.Errorf("update control topic %s: encode: %w", t.topic, err)
+	}
+	if err := cl.BeginTransaction(); err != nil {
+		return fail("begin transaction", err)
+	}
+	if err := cl.ProduceSync(ctx, &kgo.Record{Topic: t.topic, Key: controlKey, Value: value}).FirstErr(); err != nil {
+		return fail("write", err)
+	}
+	if err := cl.EndTransaction(ctx, kgo.TryCommit); err != nil {
+		return fail("commit", err)
+	}
+	// Read back: the position moves over our own record, and what State tells is what the topic holds.
+	if err := t.refresh(ctx); err != nil {
+		return fail("read back", err)
+	}
+	return next, false, nil
+}
+
+func same(a, b ControlState) bool {
+	x, err1 := json.Marshal(a)
+	y, err2 := json.Marshal(b)
+	return err1 == nil && err2 == nil && bytes.Equal(x, y)
+}
+
+// Follow calls seen with every newer state until ctx ends, whose error it then returns; other errors mean that the
+// topic cannot be followed (authorization, a newer format, a recreated topic). When states follow each other closely,
+// only the newest may be told. The first call is not for the state of OpenControl.
+func (t *Control) Follow(ctx context.Context, seen func(ControlState)) error {
+	for {
+		err := t.read(ctx, math.MaxInt64, time.Minute, 2*time.Second, seen)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if !errors.Is(err, ErrStalled) {
+			return err
+		}
+	}
+}

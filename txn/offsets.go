@@ -1,0 +1,124 @@
+package txn
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/millrace-stream/millrace/internal/record"
+)
+
+// CommittedOffsets asks the group of the app for the committed offsets of the given partitions: next offset to read,
+// -1 where none is committed. It asks for stable ones (KIP-447): while a transaction with offsets of these partitions
+// is undecided the coordinator answers UNSTABLE_OFFSET_COMMIT, and so it does for a short time after EndTxn returned;
+// the call waits that long, at most Options.RequestTimeout. It never falls back to unstable offsets.
+func (c *Cluster) CommittedOffsets(ctx context.Context, tps []record.TopicPartition) (map[record.TopicPartition]int64, error) {
+	out := make(map[record.TopicPartition]int64, len(tps))
+	if len(tps) == 0 {
+		return out, nil
+	}
+	byTopic := map[string][]int32{}
+	for _, tp := range tps {
+		byTopic[tp.Topic] = append(byTopic[tp.Topic], tp.Partition)
+	}
+	names := make([]string, 0, len(byTopic))
+	for name := range byTopic {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	ctx, cancel := c.deadline(ctx)
+	defer cancel()
+	infos, err := c.topicIDs(ctx, names)
+	if err != nil {
+		return nil, fmt.Errorf("fetch committed offsets of group %s: %w", c.opts.AppID, err)
+	}
+	group := kmsg.NewOffsetFetchRequestGroup()
+	group.Group = c.opts.AppID
+	for _, name := range names {
+		info, ok := infos[name]
+		if !ok {
+			return nil, fmt.Errorf("fetch committed offsets of group %s: topic %s does not exist", c.opts.AppID, name)
+		}
+		t := kmsg.NewOffsetFetchRequestGroupTopic()
+		// Version 10 sends the id, older ones the name. kgo fills in neither if both are there, and its cache may know
+		// the id of a topic that was deleted since.
+		t.Topic, t.TopicID, t.Partitions = name, info.ID, byTopic[name]
+		group.Topics = append(group.Topics, t)
+	}
+	req := kmsg.NewPtrOffsetFetchRequest()
+	req.RequireStable = true
+	req.Groups = []kmsg.OffsetFetchRequestGroup{group}
+	for try := 1; ; try++ {
+		clear(out)
+		err := c.fetchOffsets(ctx, req, out)
+		if err == nil {
+			for _, tp := range tps {
+				if _, ok := out[tp]; !ok {
+					return nil, fmt.Errorf("fetch committed offsets of group %s: the coordinator did not answer for %s", c.opts.AppID, tp)
+				}
+			}
+			return out, nil
+		}
+		if isAuthErr(err) {
+			return nil, authErr("fetch committed offsets", "group "+c.opts.AppID+" and its topics", "Describe", err)
+		}
+		if !retriable(replyOf(err)) || ctx.Err() != nil {
+			return nil, fmt.Errorf("fetch committed offsets of group %s: %w", c.opts.AppID, err)
+		}
+		if perr := pause(ctx, try); perr != nil {
+			hint := "is the group coordinator reachable?"
+			if errors.Is(err, kerr.UnstableOffsetCommit) {
+				hint = "a transaction with offsets of this group stays undecided; it ends at the latest with its transaction timeout"
+			}
+			return nil, fmt.Errorf("fetch committed offsets of group %s: no stable answer within %v: %w; %s", c.opts.AppID,
+				c.opts.RequestTimeout, err, hint)
+		}
+	}
+}
+
+// fetchOffsets asks once and puts the answers into out; the first error code that it meets is returned.
+func (c *Cluster) fetchOffsets(ctx context.Context, req *kmsg.OffsetFetchRequest, out map[record.TopicPartition]int64) error {
+	resp, err := req.RequestWith(ctx, c.cl)
+	if err != nil {
+		return err
+	}
+	if err := kerr.ErrorForCode(resp.ErrorCode); err != nil {
+		return err
+	}
+	for _, g := range resp.Groups {
+		if err := kerr.ErrorForCode(g.ErrorCode); err != nil {
+			return err
+		}
+		for _, t := range g.Topics {
+			for _, p := range t.Partitions {
+				if err := kerr.ErrorForCode(p.ErrorCode); err != nil {
+					return err
+				}
+				out[record.TopicPartition{Topic: t.Topic, Partition: p.Partition}] = p.Offset
+			}
+		}
+	}
+	return nil
+}
+
+// replyOf turns an error of kgo into what a Machine understands.
+func replyOf(err error) Reply {
+	if err == nil {
+		return Reply{}
+	}
+	var ke *kerr.Error
+	if errors.As(err, &ke) {
+		return Reply{Code: ke.Code}
+	}
+	return Reply{Lost: true}
+}
+
+// pause waits between two tries: 10 ms, doubling up to 500 ms. It returns ctx's error if ctx ends first.
+func pause(ctx context.Context, try int) error {
+	return sleep(ctx, min(10*time.Millisecond<<min(try-1, 10), 500*time.Millisecond))
+}
