@@ -47,13 +47,14 @@ var level = map[string]int{
 	"internal/api":            4,
 	"doctor":                  5,
 	// The front doors.
-	".":        6,
-	"cmd":      7,
-	"examples": 7,
+	".":             6,
+	"internal/demo": 7,
+	"cmd":           8,
+	"examples":      8,
 	// Helpers of tests and programs around them.
 	"internal/testutil": 0,
 	"internal/lint":     0,
-	"test":              8,
+	"test":              9,
 }
 
 // families are the levels that hold for all packages below a path, too.
@@ -68,9 +69,9 @@ type home struct {
 }
 
 var homes = []home{
-	{"github.com/twmb/franz-go/pkg/kfake", []string{"cmd", "test"}, true,
+	{"github.com/twmb/franz-go/pkg/kfake", []string{"internal/demo", "test"}, true,
 		"the fake broker serves the demo and tests"},
-	{"github.com/twmb/franz-go", []string{"txn", "doctor", "test"}, true,
+	{"github.com/twmb/franz-go", []string{"txn", "doctor", "internal/demo", "test"}, true,
 		"only the Kafka border speaks to brokers: the engine must stay free of a client's types"},
 	{"github.com/cockroachdb/pebble", []string{"statestore/pebblestore"}, true,
 		"the store is behind statestore's contract and can be exchanged"},

@@ -462,13 +462,21 @@ func (b *Broker) dispose(keep bool) error {
 
 // freePorts finds three ports that nobody listens on.
 func freePorts() (ports [3]int, err error) {
-	for i := range ports {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			return ports, fmt.Errorf("find a free port: %w", err)
+	var open [len(ports)]net.Listener
+	for i := range open {
+		// All stay open until the last is found, so that they differ.
+		if open[i], err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
+			break
 		}
-		defer func() { _ = l.Close() }() // all are open until the last is found, so that they differ
-		ports[i] = l.Addr().(*net.TCPAddr).Port
+		ports[i] = open[i].Addr().(*net.TCPAddr).Port
+	}
+	for _, l := range open {
+		if l != nil {
+			_ = l.Close()
+		}
+	}
+	if err != nil {
+		return ports, fmt.Errorf("find free ports: %w", err)
 	}
 	return ports, nil
 }

@@ -1,0 +1,84 @@
+# Millrace. `make help` lists the targets.
+SHELL       := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+GO      ?= go
+BIN     := $(CURDIR)/bin
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+COMMIT  ?= $(shell git rev-parse --short HEAD 2>/dev/null || echo unknown)
+LDFLAGS := -s -w -X main.version=$(VERSION) -X main.commit=$(COMMIT)
+
+GOLANGCI_VERSION := v2.15.0
+GOLANGCI         := $(BIN)/golangci-lint
+
+# Test binaries that may run at once: integration tests start a JVM each.
+P          ?= 2
+TESTFLAGS  ?=
+# Packages with goroutines, and those that these drive.
+RACE := ./txn/... ./internal/engine/... ./internal/task/... ./statestore/... ./processor/...
+FUZZTIME ?= 20s
+
+.PHONY: help
+help: ## List the targets
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  %-12s %s\n", $$1, $$2 }'
+
+.PHONY: build
+build: ## Build the static binary bin/millrace
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/millrace ./cmd/millrace
+
+.PHONY: test
+test: kafka-jars ## Run all tests, on real Kafka brokers too, then the core again under the race detector
+	$(GO) test -p $(P) -timeout 10m $(TESTFLAGS) ./...
+	MILLRACE_SKIP_KAFKA=1 $(GO) test -race -short -p $(P) -timeout 10m $(TESTFLAGS) $(RACE)
+
+.PHONY: test-short
+test-short: ## Run the tests that need no broker and little time
+	MILLRACE_SKIP_KAFKA=1 $(GO) test -short -p $(P) -timeout 5m $(TESTFLAGS) ./...
+
+.PHONY: kafka-jars
+kafka-jars: ## Fetch the jars of the Kafka brokers for the tests (needs Maven, once)
+	@$(GO) run ./test/kafka/fetch >/dev/null
+
+.PHONY: lint
+lint: $(GOLANGCI) ## Check formatting, vet, golangci-lint and the rules of internal/lint
+	@unformatted="$$(gofmt -l $$(git ls-files '*.go'))"; if [ -n "$$unformatted" ]; then echo "gofmt would change:"; echo "$$unformatted"; exit 1; fi
+	$(GO) vet ./...
+	$(GOLANGCI) run ./...
+	$(GO) test ./internal/lint
+
+# The version is in the file's name, so that a new one is built when it changes.
+$(GOLANGCI): $(BIN)/.golangci-lint-$(GOLANGCI_VERSION)
+$(BIN)/.golangci-lint-$(GOLANGCI_VERSION):
+	@echo "building golangci-lint $(GOLANGCI_VERSION) (a minute or two, once)"
+	mkdir -p $(BIN)
+	GOBIN=$(BIN) $(GO) install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_VERSION)
+	touch $@
+
+.PHONY: fmt
+fmt: ## Format the code
+	gofmt -w $$(git ls-files '*.go')
+
+.PHONY: bench
+bench: ## Run the Go benchmarks
+	$(GO) test -run '^$$' -bench . -benchmem ./...
+
+.PHONY: fuzz
+fuzz: ## Run each fuzz test for FUZZTIME (20s)
+	@for pkg in $$($(GO) list ./...); do \
+	  for f in $$($(GO) test -list '^Fuzz' $$pkg | grep '^Fuzz' || true); do \
+	    echo "== $$pkg $$f"; $(GO) test -run '^$$' -fuzz "^$$f$$" -fuzztime $(FUZZTIME) $$pkg; \
+	  done; \
+	done
+
+.PHONY: demo
+demo: ## Run the demo: an embedded broker, a kill, a verdict
+	$(GO) run ./cmd/millrace demo
+
+.PHONY: docker
+docker: ## Build the container image millrace:VERSION
+	docker build --build-arg VERSION=$(VERSION) --build-arg COMMIT=$(COMMIT) -t millrace:$(VERSION) .
+
+.PHONY: clean
+clean: ## Remove what was built here
+	rm -rf $(BIN) dist

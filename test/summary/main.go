@@ -1,0 +1,156 @@
+// Command summary reads the output of go test -json and writes what a person wants to see of it: each package's
+// closing line, the output of tests that failed, the tests that were skipped and why, and at the end
+//
+//	N passed, N failed, N skipped
+//
+// It counts top-level tests. A package that does not build or crashes counts as failed. The exit code is 1 if anything
+// failed or nothing ran.
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+)
+
+func main() {
+	ok, err := summarize(os.Stdin, os.Stdout)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "read test output:", err)
+		os.Exit(1)
+	}
+	if !ok {
+		os.Exit(1)
+	}
+}
+
+// event is a line of go test -json; see go doc test2json. Build output has ImportPath in place of Package.
+type event struct {
+	Action     string
+	Package    string
+	ImportPath string
+	Test       string
+	Output     string
+}
+
+// maxOutput bounds what is kept of one test's output, and what is shown when it fails.
+const maxOutput = 64 << 10
+
+type summary struct {
+	out                     io.Writer
+	passed, failed, skipped int
+	output                  map[string]string // of running top-level tests and their subtests, by package and test
+	running                 map[string]bool   // top-level tests that have begun, by package and test
+	failures                map[string]int    // by package
+}
+
+func summarize(in io.Reader, out io.Writer) (ok bool, err error) {
+	s := &summary{out: out, output: map[string]string{}, running: map[string]bool{}, failures: map[string]int{}}
+	r := bufio.NewReader(in)
+	for {
+		line, err := r.ReadString('\n')
+		if line != "" {
+			s.line(line)
+		}
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return false, err
+		}
+	}
+	for key := range s.running { // the stream broke off
+		s.failed++
+		_, _ = fmt.Fprintf(out, "--- NOT FINISHED: %s\n%s", strings.ReplaceAll(key, "\x00", " "), s.output[key])
+	}
+	_, _ = fmt.Fprintf(out, "%d passed, %d failed, %d skipped\n", s.passed, s.failed, s.skipped)
+	return s.failed == 0 && s.passed > 0, nil
+}
+
+func (s *summary) line(line string) {
+	var e event
+	if json.Unmarshal([]byte(line), &e) != nil || e.Action == "" {
+		_, _ = io.WriteString(s.out, line) // make's own words, or a tool's
+		return
+	}
+	if e.Test == "" {
+		s.packageEvent(e)
+		return
+	}
+	top, _, _ := strings.Cut(e.Test, "/")
+	key := e.Package + "\x00" + top
+	switch e.Action {
+	case "output":
+		if len(s.output[key]) < maxOutput {
+			s.output[key] += e.Output
+		}
+		return
+	case "run":
+		if e.Test == top {
+			s.running[key] = true
+		}
+		return
+	case "pass", "fail", "skip":
+	default:
+		return
+	}
+	if e.Test != top {
+		return // a subtest: its outcome is in its parent's
+	}
+	switch e.Action {
+	case "pass":
+		s.passed++
+		if strings.Contains(s.output[key], "--- SKIP") {
+			_, _ = fmt.Fprintf(s.out, "--- PARTLY SKIPPED: %s %s\n", e.Package, e.Test)
+		}
+	case "skip":
+		s.skipped++
+		_, _ = fmt.Fprintf(s.out, "%s", indentless(s.output[key]))
+	case "fail":
+		s.failed++
+		s.failures[e.Package]++
+		_, _ = fmt.Fprintf(s.out, "%s", s.output[key])
+	}
+	delete(s.running, key)
+	delete(s.output, key)
+}
+
+// packageEvent handles what is said of a whole package.
+func (s *summary) packageEvent(e event) {
+	switch e.Action {
+	case "output":
+		if e.Output != "PASS\n" && !strings.Contains(e.Output, "[no test files]") {
+			_, _ = io.WriteString(s.out, e.Output)
+		}
+	case "build-output":
+		_, _ = io.WriteString(s.out, e.Output)
+	case "fail":
+		for key := range s.running { // a crash or a time-out ends a package without a word on its running tests
+			if strings.HasPrefix(key, e.Package+"\x00") {
+				s.failed++
+				s.failures[e.Package]++
+				_, _ = io.WriteString(s.out, s.output[key])
+				delete(s.running, key)
+				delete(s.output, key)
+			}
+		}
+		if s.failures[e.Package] == 0 { // it did not build, or its TestMain said no
+			s.failed++
+		}
+	}
+}
+
+// indentless is a skipped test's reason without the lines that only say that it began.
+func indentless(output string) string {
+	var kept strings.Builder
+	for line := range strings.Lines(output) {
+		if !strings.HasPrefix(line, "=== ") {
+			kept.WriteString(line)
+		}
+	}
+	return kept.String()
+}
