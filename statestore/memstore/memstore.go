@@ -139,6 +139,9 @@ func (d *Dir) Wipe(id statestore.Identity) error {
 	if err := d.alive(); err != nil {
 		return err
 	}
+	if _, err := record.ParseSubtaskID(id.Subtask); err != nil {
+		return fmt.Errorf("wipe memory store: %w", err)
+	}
 	if s := d.disk.stores[key(id)]; s != nil && s.open {
 		return fmt.Errorf("wipe memory store of subtask %s: it is open; close it first", id.Subtask)
 	}

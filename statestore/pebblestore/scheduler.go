@@ -1,0 +1,134 @@
+package pebblestore
+
+import (
+	"slices"
+	"sync"
+
+	"github.com/cockroachdb/pebble/v2"
+)
+
+// compactions is the one limit on compactions of all DBs of a Dir. Pebble's own scheduler is one per DB, with a
+// goroutine that wakes ten times a second; with a DB per subtask both would be too much.
+//
+// Lock order: Pebble calls TrySchedule with its own locks held, so mu comes last and is never held while a DB is
+// called.
+type compactions struct {
+	mu      sync.Mutex
+	granted *sync.Cond // a call into a DB ended
+	limit   int
+	running int
+	waiting []*compactionSlot // asked and were refused; the next free slot is offered in this order
+}
+
+func newCompactions(limit int) *compactions {
+	c := &compactions{limit: limit}
+	c.granted = sync.NewCond(&c.mu)
+	return c
+}
+
+// compactionSlot is one DB's view of compactions; it implements pebble.CompactionScheduler and the handle that Pebble
+// returns when a compaction is done.
+type compactionSlot struct {
+	all  *compactions
+	fail *failure // a failed store compacts no more: it would only hold a slot
+	db   pebble.DBForCompaction
+	// Guarded by all.mu.
+	running      int
+	calls        int // running calls into db
+	queued       bool
+	unregistered bool
+}
+
+var (
+	_ pebble.CompactionScheduler   = (*compactionSlot)(nil)
+	_ pebble.CompactionGrantHandle = (*compactionSlot)(nil)
+)
+
+// Register is called once, before anything else.
+func (s *compactionSlot) Register(_ int, db pebble.DBForCompaction) { s.db = db }
+
+// Unregister returns when no call into the DB is running, and none will start.
+func (s *compactionSlot) Unregister() {
+	s.all.mu.Lock()
+	defer s.all.mu.Unlock()
+	s.unregistered = true
+	s.all.waiting = slices.DeleteFunc(s.all.waiting, func(w *compactionSlot) bool { return w == s })
+	for s.calls > 0 {
+		s.all.granted.Wait()
+	}
+}
+
+// TrySchedule asks for a slot at once. After a refusal the DB counts on being called when there is one.
+func (s *compactionSlot) TrySchedule() (bool, pebble.CompactionGrantHandle) {
+	s.all.mu.Lock()
+	defer s.all.mu.Unlock()
+	if s.unregistered || s.fail.get() != nil {
+		return false, nil
+	}
+	if s.all.running < s.all.limit && s.running < s.db.GetAllowedWithoutPermission() {
+		s.all.running++
+		s.running++
+		return true, s
+	}
+	s.queue()
+	return false, nil
+}
+
+// queue notes that the DB waits. all.mu is held.
+func (s *compactionSlot) queue() {
+	if !s.queued {
+		s.queued = true
+		s.all.waiting = append(s.all.waiting, s)
+	}
+}
+
+// UpdateGetAllowedWithoutPermission: the number a DB is allowed is constant here.
+func (s *compactionSlot) UpdateGetAllowedWithoutPermission() {}
+
+func (s *compactionSlot) Started()                                                {}
+func (s *compactionSlot) MeasureCPU(pebble.CompactionGoroutineKind)               {}
+func (s *compactionSlot) CumulativeStats(stats pebble.CompactionGrantHandleStats) {}
+
+// Done gives the slot back and offers it to the DBs that wait. It is called without locks.
+func (s *compactionSlot) Done() {
+	c := s.all
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.running--
+	s.running--
+	for c.running < c.limit {
+		next := c.next()
+		if next == nil {
+			return
+		}
+		// The slot is taken before the DB is asked, so that two callers of Done never offer the same one.
+		c.running++
+		next.running++
+		next.calls++
+		c.mu.Unlock()
+		waiting, _ := next.db.GetWaitingCompaction()
+		accepted := waiting && next.db.Schedule(next)
+		c.mu.Lock()
+		next.calls--
+		c.granted.Broadcast()
+		if accepted {
+			// It may have more to do, and does not ask again before GetWaitingCompaction said no.
+			next.queue()
+		} else {
+			c.running--
+			next.running--
+		}
+	}
+}
+
+// next takes the first DB out of the queue that may run a compaction. mu is held.
+func (c *compactions) next() *compactionSlot {
+	for i, s := range c.waiting {
+		if !s.unregistered && s.fail.get() == nil && s.running < s.db.GetAllowedWithoutPermission() {
+			c.waiting = slices.Delete(c.waiting, i, i+1)
+			s.queued = false
+			return s
+		}
+	}
+	return nil
+}

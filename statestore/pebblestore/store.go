@@ -1,0 +1,624 @@
+package pebblestore
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"math"
+	"slices"
+	"syscall"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/bloom"
+	"github.com/cockroachdb/pebble/v2/sstable"
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/millrace-stream/millrace/statestore"
+)
+
+// Settings of each DB, as measured for many small DBs in one process: small memtables cost little and save 60 MiB at 16
+// DBs; bloom filters because most reads of a stream processor miss.
+const (
+	memTableSize = 1 << 20
+	blockSize    = 16 << 10
+	bloomBits    = 10
+	// formatMajorVersion is pinned, so that a new Pebble does not silently write what an older Millrace cannot read. Who
+	// raises it raises layoutVersion too.
+	formatMajorVersion = pebble.FormatValueSeparation
+	// maxUnflushed is how much may wait in memtables (four of them) before a Commit flushes first. Pebble's own write
+	// stall is off: it waits without an end for a flush that cannot succeed.
+	maxUnflushed = 4 * memTableSize
+	// maxL0 is the read amplification of level 0 from which a Flush waits for compactions, as Pebble's stall would.
+	maxL0 = 12
+	// never is a threshold for a stall of Pebble's that is not reached.
+	never = math.MaxInt32
+)
+
+// Bounds on waits: a disk that takes longer is treated as broken.
+const (
+	flushTimeout   = 5 * time.Minute
+	compactTimeout = time.Minute
+)
+
+// The keys below store id 0, kind 0 are the store's own. They are hidden from reads, and batches cannot touch them.
+var (
+	metaKey     = []byte{0, 0, 0, 0, 0}
+	identityKey = []byte{0, 0, 0, 0, 0, 1}
+	firstKey    = []byte{0, 0, 0, 0, 1}                  // the lowest key that is not
+	lastKey     = bytes.Repeat([]byte{0xff}, maxKeyFill) // above every key; range deletes without a bound end here
+)
+
+const maxKeyFill = 64
+
+func reserved(key []byte) bool { return bytes.Compare(key, firstKey) < 0 }
+
+// maxBatch is below the 4 GiB at which Pebble panics.
+const maxBatch = 1 << 30
+
+// Store is one Pebble DB. It implements statestore.Store.
+type Store struct {
+	dir   *Dir
+	path  string
+	db    *pebble.DB
+	guard *guardFS
+	fail  *failure
+	// compacted gets a token when a compaction ended.
+	compacted chan struct{}
+
+	meta      statestore.Meta
+	hasMeta   bool
+	unflushed int // bytes in batches since the last flush, with an allowance for each entry
+	// point is the iterator behind Get: it is kept between calls, since making one costs as much as the read. It sees
+	// the DB as it was made, so that a Commit ends it; a Flush too, for it holds memtables and old files.
+	point  *pebble.Iterator
+	iters  map[*iterator]struct{}
+	closed bool
+}
+
+var _ statestore.Store = (*Store)(nil)
+
+var errClosed = errors.New("it is closed")
+
+func (d *Dir) openStore(id statestore.Identity, path string) (_ *Store, err error) {
+	s := &Store{dir: d, path: path, compacted: make(chan struct{}, 1), iters: map[*iterator]struct{}{}}
+	s.fail = newFailure(func(err error) {
+		d.log.Error("state store stops writing", slog.String("store", path), slog.Any("error", err))
+	})
+	s.guard = &guardFS{FS: d.fs, fail: s.fail, closing: make(chan struct{})}
+	if err := d.makeDir(path); err != nil {
+		return nil, s.fault("make", err)
+	}
+	s.db, err = pebble.Open(path, s.options())
+	if err != nil {
+		if errors.Is(err, fs.ErrNotExist) && !pebble.IsCorruptionError(err) {
+			err = fmt.Errorf("%w: a file is missing: %w", statestore.ErrCorrupt, err)
+		}
+		return nil, s.fault("open", err)
+	}
+	if err := s.load(id); err != nil {
+		return nil, errors.Join(err, s.close())
+	}
+	return s, nil
+}
+
+// options are Pebble's, for this DB.
+func (s *Store) options() *pebble.Options {
+	o := &pebble.Options{
+		FS:                          s.guard,
+		Cache:                       s.dir.cache,
+		FileCache:                   s.dir.files,
+		DisableWAL:                  true,
+		FormatMajorVersion:          formatMajorVersion,
+		MemTableSize:                memTableSize,
+		MemTableStopWritesThreshold: never,
+		L0CompactionThreshold:       2,
+		L0StopWritesThreshold:       never,
+		CompactionConcurrencyRange:  func() (int, int) { return 1, 1 },
+		Logger:                      logger{s.fail},
+		EventListener: &pebble.EventListener{
+			BackgroundError: s.fail.set,
+			DataCorruption:  func(i pebble.DataCorruptionInfo) { s.fail.set(i.Details) },
+			CompactionEnd: func(pebble.CompactionInfo) {
+				select {
+				case s.compacted <- struct{}{}:
+				default:
+				}
+			},
+		},
+	}
+	o.Experimental.CompactionScheduler = &compactionSlot{all: s.dir.compactions, fail: s.fail}
+	for i := range o.Levels {
+		o.Levels[i] = pebble.LevelOptions{
+			BlockSize:    blockSize,
+			FilterPolicy: bloom.FilterPolicy(bloomBits),
+			Compression:  func() *sstable.CompressionProfile { return sstable.SnappyCompression },
+		}
+	}
+	return o
+}
+
+// logger drops what Pebble tells about its work. Fatalf comes when a MANIFEST write failed or an invariant is broken and
+// is expected not to return; here the store stops writing instead, and the process lives.
+type logger struct{ fail *failure }
+
+func (logger) Infof(string, ...any)  {}
+func (logger) Errorf(string, ...any) {}
+func (l logger) Fatalf(format string, args ...any) {
+	l.fail.set(fmt.Errorf("pebble: "+format, args...))
+}
+
+// load reads what the store says of itself; a new store gets its identity.
+func (s *Store) load(id statestore.Identity) error {
+	raw, err := s.own(identityKey)
+	if err != nil {
+		return err
+	}
+	meta, err := s.own(metaKey)
+	if err != nil {
+		return err
+	}
+	if raw == nil {
+		if meta != nil {
+			return s.fault("open", fmt.Errorf("%w: its identity is missing", statestore.ErrCorrupt))
+		}
+		// No flush: it goes to disk with, and not later than, the first batch.
+		raw, err := json.Marshal(id)
+		if err != nil {
+			return s.fault("open", err)
+		}
+		if err := s.db.Set(identityKey, raw, pebble.NoSync); err != nil {
+			return s.fault("open", err)
+		}
+		return nil
+	}
+	var have statestore.Identity
+	if err := json.Unmarshal(raw, &have); err != nil {
+		return s.fault("open", fmt.Errorf("%w: its identity is unreadable: %w", statestore.ErrCorrupt, err))
+	}
+	if diff := have.Diff(id); diff != "" {
+		return fmt.Errorf("open state store %s: %w: %s", s.path, statestore.ErrForeign, diff)
+	}
+	if meta != nil {
+		if s.meta, err = decodeMeta(meta); err != nil {
+			return s.fault("open", fmt.Errorf("%w: %w", statestore.ErrCorrupt, err))
+		}
+		s.hasMeta = true
+	}
+	return nil
+}
+
+// own reads one of the store's own keys; nil if it is not there.
+func (s *Store) own(key []byte) ([]byte, error) {
+	v, c, err := s.db.Get(key)
+	if errors.Is(err, pebble.ErrNotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, s.fault("open", err)
+	}
+	v = append([]byte{}, v...)
+	return v, c.Close()
+}
+
+func isNoSpace(err error) bool { return vfs.IsNoSpaceError(err) || errors.Is(err, syscall.EDQUOT) }
+
+// fault gives an error its form: what failed, where, which of the contract's errors it is, and what to do.
+func (s *Store) fault(verb string, err error) error {
+	if first := s.fail.get(); first != nil {
+		err = first // what followed is only its consequence
+	}
+	switch {
+	case isNoSpace(err):
+		return fmt.Errorf("%s state store %s: %w (%w); free some space, then restart: nothing that was flushed is damaged",
+			verb, s.path, statestore.ErrNoSpace, err)
+	case errors.Is(err, statestore.ErrCorrupt):
+		return fmt.Errorf("%s state store %s: %w; wipe it, and it is restored from its changelog", verb, s.path, err)
+	case pebble.IsCorruptionError(err):
+		return fmt.Errorf("%s state store %s: %w (%w); wipe it, and it is restored from its changelog",
+			verb, s.path, statestore.ErrCorrupt, err)
+	}
+	return fmt.Errorf("%s state store %s: %w", verb, s.path, err)
+}
+
+// writable says whether the store can take writes of about size bytes.
+func (s *Store) writable(verb string, size int) error {
+	if s.closed {
+		return s.fault(verb, errClosed)
+	}
+	if err := s.fail.get(); err != nil {
+		return s.fault(verb, err)
+	}
+	if s.dir.minFree < 0 {
+		return nil
+	}
+	usage, err := s.dir.fs.GetDiskUsage(s.path)
+	if errors.Is(err, vfs.ErrUnsupported) {
+		return nil
+	}
+	if err != nil {
+		return s.fault(verb, fmt.Errorf("read free disk space: %w", err))
+	}
+	if want := uint64(s.dir.minFree) + uint64(size); usage.AvailBytes < want {
+		return fmt.Errorf("%s state store %s: %w: %d MiB free, %d MiB wanted; free some space or enlarge the volume",
+			verb, s.path, statestore.ErrNoSpace, usage.AvailBytes>>20, (want+1<<20-1)>>20)
+	}
+	return nil
+}
+
+// Get implements statestore.Store. Errors: ErrCorrupt.
+func (s *Store) Get(key []byte) ([]byte, bool, error) {
+	if s.closed {
+		return nil, false, s.fault("read", errClosed)
+	}
+	if reserved(key) {
+		return nil, false, nil
+	}
+	if s.point == nil {
+		it, err := s.db.NewIter(&pebble.IterOptions{UseL6Filters: true})
+		if err != nil {
+			return nil, false, s.fault("read", err)
+		}
+		s.point = it
+	}
+	if !s.point.SeekPrefixGE(key) { // the prefix of a key is the key: only it can be found
+		if err := s.point.Error(); err != nil {
+			s.dropPoint()
+			return nil, false, s.fault("read", err)
+		}
+		return nil, false, nil
+	}
+	v, err := s.point.ValueAndErr()
+	if err != nil {
+		s.dropPoint()
+		return nil, false, s.fault("read", err)
+	}
+	return v, true, nil
+}
+
+// dropPoint ends the iterator behind Get. Its error was, or would be, told by the read that met it.
+func (s *Store) dropPoint() {
+	if s.point != nil {
+		_ = s.point.Close()
+		s.point = nil
+	}
+}
+
+// Scan implements statestore.Store.
+func (s *Store) Scan(lo, hi []byte) (statestore.Iterator, error) {
+	if s.closed {
+		return nil, s.fault("scan", errClosed)
+	}
+	if reserved(lo) {
+		lo = firstKey
+	}
+	if hi != nil && bytes.Compare(lo, hi) >= 0 {
+		return &iterator{s: s}, nil
+	}
+	pit, err := s.db.NewIter(&pebble.IterOptions{LowerBound: lo, UpperBound: hi})
+	if err != nil {
+		return nil, s.fault("scan", err)
+	}
+	it := &iterator{s: s, it: pit}
+	s.iters[it] = struct{}{}
+	return it, nil
+}
+
+// NewBatch implements statestore.Store.
+func (s *Store) NewBatch() statestore.Batch {
+	if s.closed {
+		return &batch{s: s} // Commit says so
+	}
+	return &batch{s: s, b: s.db.NewBatch()}
+}
+
+// Flush implements statestore.Store. Errors: ErrNoSpace, ErrCorrupt (a background failure); after a failed write the
+// store takes no more of them, and what was flushed before is what a new Open finds.
+func (s *Store) Flush() error {
+	if err := s.writable("flush", 0); err != nil {
+		return err
+	}
+	if s.unflushed == 0 {
+		return nil
+	}
+	if err := s.flush(); err != nil {
+		return err
+	}
+	return s.awaitCompactions()
+}
+
+func (s *Store) flush() error {
+	s.dropPoint()
+	done, err := s.db.AsyncFlush()
+	if err != nil {
+		return s.fault("flush", err)
+	}
+	timeout := time.NewTimer(flushTimeout)
+	defer timeout.Stop()
+	select {
+	case <-done:
+	case <-s.fail.ch:
+		return s.fault("flush", s.fail.get())
+	case <-timeout.C:
+		s.fail.set(fmt.Errorf("the disk did not take the data within %s", flushTimeout))
+		return s.fault("flush", s.fail.get())
+	}
+	s.unflushed = 0
+	return nil
+}
+
+// awaitCompactions holds back a writer that is faster than compaction, so that reads stay bounded.
+func (s *Store) awaitCompactions() error {
+	timeout := time.NewTimer(compactTimeout)
+	defer timeout.Stop()
+	for s.db.Metrics().Levels[0].Sublevels >= maxL0 {
+		select {
+		case <-s.compacted:
+		case <-s.fail.ch:
+			return s.fault("compact", s.fail.get())
+		case <-timeout.C:
+			s.dir.log.Warn("state store compacts slowly; reads of it are slow too", slog.String("store", s.path))
+			return nil
+		}
+	}
+	return nil
+}
+
+// Meta implements statestore.Store.
+func (s *Store) Meta() (statestore.Meta, bool) { return s.meta, s.hasMeta }
+
+// Size implements statestore.Store: the bytes of its files.
+func (s *Store) Size() int64 {
+	if s.closed {
+		return 0
+	}
+	return int64(s.db.Metrics().DiskSpaceUsage())
+}
+
+// Close implements statestore.Store. It does not flush: what was committed since the last Flush may be lost. Iterators
+// that are still open end.
+func (s *Store) Close() error {
+	if s.closed {
+		return nil
+	}
+	defer s.dir.release(s.path)
+	return s.close()
+}
+
+func (s *Store) close() error {
+	s.closed = true
+	s.dropPoint()
+	for it := range s.iters {
+		_ = it.Close()
+	}
+	close(s.guard.closing)
+	err := s.db.Close()
+	if err != nil && s.fail.get() == nil {
+		return s.fault("close", err)
+	}
+	// After a failure Pebble cannot close cleanly; the failure itself was told.
+	return nil
+}
+
+// batch wraps a Pebble batch.
+type batch struct {
+	s   *Store
+	b   *pebble.Batch // nil: ended
+	n   int
+	err error // the first write that cannot be done
+}
+
+func (b *batch) note(err error) {
+	if err != nil && b.err == nil {
+		b.err = err
+	}
+}
+
+// takes says whether a key can be written.
+func (b *batch) takes(key []byte, n int) bool {
+	switch {
+	case b.b == nil || b.err != nil:
+		return false
+	case reserved(key):
+		b.err = fmt.Errorf("key %x is reserved for the store itself", key)
+	case bytes.Compare(key, lastKey) >= 0:
+		b.err = fmt.Errorf("key %x is too high", key)
+	case b.n+n > maxBatch:
+		b.err = fmt.Errorf("it has more than %d bytes", maxBatch)
+	default:
+		b.n += n
+		return true
+	}
+	return false
+}
+
+func (b *batch) Set(key, value []byte) {
+	if b.takes(key, len(key)+len(value)) {
+		b.note(b.b.Set(key, value, nil))
+	}
+}
+
+func (b *batch) Delete(key []byte) {
+	if b.takes(key, len(key)) {
+		b.note(b.b.Delete(key, nil))
+	}
+}
+
+func (b *batch) DeleteRange(lo, hi []byte) {
+	if reserved(lo) {
+		lo = firstKey
+	}
+	if hi == nil {
+		hi = lastKey
+	}
+	if bytes.Compare(lo, hi) < 0 && b.takes(lo, len(lo)+len(hi)) {
+		b.note(b.b.DeleteRange(lo, hi, nil))
+	}
+}
+
+func (b *batch) Len() int { return b.n }
+
+func (b *batch) Discard() {
+	if b.b != nil {
+		_ = b.b.Close() // gives its memory back
+		b.b = nil
+	}
+}
+
+// Commit implements statestore.Batch. Errors: ErrNoSpace, and what made the store stop writing; nothing of the batch is
+// applied then.
+func (b *batch) Commit(m statestore.Meta) error {
+	defer b.Discard()
+	s := b.s
+	if err := s.writable("write", b.n); err != nil {
+		return err
+	}
+	if b.b == nil {
+		return s.fault("write", errors.New("the batch was already committed or discarded"))
+	}
+	if b.err != nil {
+		return s.fault("write", fmt.Errorf("batch: %w", b.err))
+	}
+	if err := b.b.Set(metaKey, encodeMeta(m), nil); err != nil {
+		return s.fault("write", err)
+	}
+	size := b.b.Len() + 64*int(b.b.Count())
+	if s.unflushed > 0 && s.unflushed+size > maxUnflushed {
+		if err := s.flush(); err != nil {
+			return err
+		}
+		if err := s.awaitCompactions(); err != nil {
+			return err
+		}
+	}
+	s.dropPoint()
+	if err := s.db.Apply(b.b, pebble.NoSync); err != nil {
+		return s.fault("write", err)
+	}
+	s.unflushed += size
+	s.meta = statestore.Meta{
+		Epoch: m.Epoch, EpochRecord: bytes.Clone(m.EpochRecord), Positions: slices.Clone(m.Positions),
+	}
+	s.hasMeta = true
+	return nil
+}
+
+// iterator wraps a Pebble iterator. it is nil when the range is empty or the iterator was closed.
+type iterator struct {
+	s       *Store
+	it      *pebble.Iterator
+	started bool
+	value   []byte
+	err     error
+}
+
+func (it *iterator) Next() bool {
+	if it.it == nil || it.err != nil {
+		return false
+	}
+	ok := false
+	if it.started {
+		ok = it.it.Next()
+	} else {
+		it.started = true
+		ok = it.it.First()
+	}
+	var err error
+	if ok {
+		it.value, err = it.it.ValueAndErr()
+	} else {
+		err = it.it.Error()
+	}
+	if err != nil {
+		it.err = it.s.fault("scan", err)
+		return false
+	}
+	return ok
+}
+
+func (it *iterator) Key() []byte   { return it.it.Key() }
+func (it *iterator) Value() []byte { return it.value }
+func (it *iterator) Err() error    { return it.err }
+
+func (it *iterator) Close() error {
+	if it.it == nil {
+		return it.err
+	}
+	err := it.it.Close()
+	it.it = nil
+	delete(it.s.iters, it)
+	if it.err == nil && err != nil {
+		it.err = it.s.fault("scan", err)
+	} else if it.err == nil && it.s.closed {
+		it.err = it.s.fault("scan", errClosed)
+	}
+	return it.err
+}
+
+// metaVersion is the first byte of an encoded Meta.
+const metaVersion = 1
+
+// encodeMeta: version, epoch, number of positions and each of them, 0 or the length + 1 of the epoch record, and the
+// record itself.
+func encodeMeta(m statestore.Meta) []byte {
+	b := []byte{metaVersion}
+	b = binary.AppendUvarint(b, m.Epoch)
+	b = binary.AppendUvarint(b, uint64(len(m.Positions)))
+	for _, p := range m.Positions {
+		b = binary.AppendVarint(b, p)
+	}
+	if m.EpochRecord == nil {
+		return binary.AppendUvarint(b, 0)
+	}
+	b = binary.AppendUvarint(b, uint64(len(m.EpochRecord))+1)
+	return append(b, m.EpochRecord...)
+}
+
+func decodeMeta(b []byte) (statestore.Meta, error) {
+	var m statestore.Meta
+	if len(b) == 0 || b[0] != metaVersion {
+		return m, fmt.Errorf("its meta has an unknown form: % x", b[:min(len(b), 16)])
+	}
+	b = b[1:]
+	bad := false
+	uvarint := func() uint64 {
+		v, n := binary.Uvarint(b)
+		if n <= 0 {
+			bad = true
+			return 0
+		}
+		b = b[n:]
+		return v
+	}
+	m.Epoch = uvarint()
+	if n := uvarint(); n > uint64(len(b)) {
+		bad = true
+	} else if n > 0 {
+		m.Positions = make([]int64, n)
+		for i := range m.Positions {
+			v, k := binary.Varint(b)
+			if k <= 0 {
+				bad = true
+				break
+			}
+			m.Positions[i] = v
+			b = b[k:]
+		}
+	}
+	switch n := uvarint(); {
+	case n == 0:
+		bad = bad || len(b) != 0
+	case n-1 != uint64(len(b)):
+		bad = true
+	default:
+		m.EpochRecord = append([]byte{}, b...)
+	}
+	if bad {
+		return statestore.Meta{}, errors.New("its meta is cut short or too long")
+	}
+	return m, nil
+}
