@@ -42,43 +42,12 @@ type ChangelogEnd struct {
 	Records, Bytes int64 // handed to apply
 }
 
-var (
-	// ErrStateTooOld: the log no longer holds the records from the wanted position on. The local state (or
-	// checkpoint) cannot be brought up to date and has to be replaced by another way of restore.
-	ErrStateTooOld = errors.New("state is older than what the changelog still holds")
-	// ErrStateAhead: the wanted position is above the high watermark: the log has lost committed records (unclean
-	// leader election) or is another one. The state must not be used.
-	ErrStateAhead = errors.New("state is ahead of its changelog")
-	// ErrStalled: a read made no progress for too long.
-	ErrStalled = errors.New("no progress")
-)
-
-// PositionError is what ReadChangelog returns when a position is not in the log. It wraps ErrStateTooOld or
-// ErrStateAhead.
-type PositionError struct {
-	Topic     string
-	Partition int32
-	Position  int64 // wanted
-	Start     int64 // log start offset
-	End       int64 // high watermark
-	Err       error
-}
-
-func (e *PositionError) Error() string {
-	hint := "restore from a checkpoint or from the start of the changelog"
-	if errors.Is(e.Err, ErrStateAhead) {
-		hint = "committed records were lost (unclean leader election?) or the topic was deleted and created again; keep the " +
-			"state directory for analysis and restore from a checkpoint or savepoint"
-	}
-	return fmt.Sprintf("read changelog %s/%d from offset %d: %v (it holds %d to %d); %s", e.Topic, e.Partition, e.Position,
-		e.Err, e.Start, e.End, hint)
-}
-
-func (e *PositionError) Unwrap() error { return e.Err }
+// ErrStalled: a read made no progress for too long.
+var ErrStalled = errors.New("no progress")
 
 // ReadChangelog reads the changelogs of a subtask, one after the other, from the given positions to the high watermark
-// taken when it is called, and hands the committed records to apply in offset order; epoch records are not handed over
-// but summed up in the result. To restore, call it after OpenProducer returned: then the former owner can add nothing
+// taken when it is called, and hands the committed records to apply in offset order, epoch records (under statestore.MetaKey) included. key and value may be kept; a nil value
+// is a tombstone. To restore, call it after OpenProducer returned: then the former owner can add nothing
 // and its last transaction is decided.
 //
 // The read ends at the high watermark, never at the last stable offset, which may lag behind commits that were
@@ -86,7 +55,7 @@ func (e *PositionError) Unwrap() error { return e.Err }
 // While a foreign transaction is undecided below the high watermark, the read waits for it, up to Stall. At most three
 // chunks of Options.FetchMaxPartBytes (compressed) are in memory.
 //
-// Errors: *PositionError, ErrStalled, what apply returned, and authorization.
+// Errors: *StaleError, *AheadError, ErrStalled, ErrEpochRecord, what apply returned, and authorization.
 func (c *Cluster) ReadChangelog(ctx context.Context, r ChangelogRead, apply func(changelog int, offset int64, key, value []byte) error) (ChangelogEnd, error) {
 	n := len(r.Topics)
 	if len(r.From) != n {
@@ -115,14 +84,11 @@ func (c *Cluster) ReadChangelog(ctx context.Context, r ChangelogRead, apply func
 		if r.From[i] <= 0 {
 			end.Positions[i] = end.LogStart[i]
 		}
-		pe := &PositionError{tp.Topic, tp.Partition, r.From[i], end.LogStart[i], end.End[i], nil}
 		switch {
 		case end.Positions[i] > end.End[i]:
-			pe.Err = ErrStateAhead
-			return end, pe
+			return end, &AheadError{tp.Topic, tp.Partition, r.From[i], end.End[i]}
 		case end.Positions[i] < end.LogStart[i]:
-			pe.Err = ErrStateTooOld
-			return end, pe
+			return end, staleError(tp.Topic, tp.Partition, r.From[i], end.LogStart[i])
 		}
 		remaining += end.End[i] - end.Positions[i]
 	}
@@ -149,7 +115,6 @@ func (c *Cluster) ReadChangelog(ctx context.Context, r ChangelogRead, apply func
 				}
 				if bytes.Equal(rec.Key, meta) {
 					last = rec.Value
-					continue
 				}
 				if err := apply(i, rec.Offset, rec.Key, rec.Value); err != nil {
 					return err
@@ -315,13 +280,16 @@ func (f *fetcher) next(ctx context.Context) chunk {
 	}
 }
 
+func staleError(topic string, partition int32, position, start int64) *StaleError {
+	return &StaleError{topic, partition, fmt.Sprintf("it wants offset %d next, but the log begins at %d", position, start)}
+}
+
 // outOfRange: the log start moved over the position while we read (retention), or the log was truncated.
 func (f *fetcher) outOfRange(rp *kmsg.FetchResponseTopicPartition) chunk {
-	pe := &PositionError{f.topic, f.partition, f.position, rp.LogStartOffset, rp.HighWatermark, ErrStateTooOld}
 	if rp.LogStartOffset >= 0 && f.position >= rp.LogStartOffset {
-		pe.Err = ErrStateAhead
+		return chunk{err: &AheadError{f.topic, f.partition, f.position, rp.HighWatermark}}
 	}
-	return chunk{err: pe}
+	return chunk{err: staleError(f.topic, f.partition, f.position, rp.LogStartOffset)}
 }
 
 var decompressor = kgo.DefaultDecompressor()

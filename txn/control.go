@@ -27,7 +27,7 @@ type ControlState struct {
 	Incarnation uint64            `json:"incarnation"`
 	Fingerprint string            `json:"fingerprint"`           // of the topology
 	Topology    json.RawMessage   `json:"topology,omitempty"`    // what compatibility of state is decided by
-	TopicIDs    map[string]string `json:"topic_ids,omitempty"`   // by topic, as TopicIDString writes them
+	TopicIDs    map[string]string `json:"topic_ids,omitempty"`   // by topic name, as text
 	Parallelism []int             `json:"parallelism,omitempty"` // number of subtasks, by sub-topology
 }
 
@@ -51,6 +51,7 @@ var ErrControlVersion = errors.New("the control topic has an unknown format vers
 type Control struct {
 	c     *Cluster
 	topic string
+	cl    *kgo.Client // of all reads but Follow's
 
 	updating sync.Mutex // one Update at a time: two would fence each other
 
@@ -66,11 +67,19 @@ func (c *Cluster) OpenControl(ctx context.Context) (*Control, error) {
 		Configs: map[string]string{"cleanup.policy": "compact"}}}); err != nil {
 		return nil, fmt.Errorf("open control topic: %w", err)
 	}
+	var err error
+	if t.cl, err = kgo.NewClient(c.clientOpts()...); err != nil {
+		return nil, fmt.Errorf("open control topic: %w", err)
+	}
 	if err := t.refresh(ctx); err != nil {
+		t.Close()
 		return nil, fmt.Errorf("open control topic: %w", err)
 	}
 	return t, nil
 }
+
+// Close ends the connections; Update and Follow must have returned.
+func (t *Control) Close() { t.cl.Close() }
 
 // State is the newest state read so far, by OpenControl, Update or Follow.
 func (t *Control) State() ControlState {
@@ -93,22 +102,17 @@ func (t *Control) refresh(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return t.read(ctx, ends[tp], t.c.opts.RequestTimeout, fetchWait, func(ControlState) {})
+	return t.read(ctx, t.cl, ends[tp], t.c.opts.RequestTimeout, fetchWait, func(ControlState) {})
 }
 
 // read follows the topic up to end, or until ctx ends, and tells each state to seen.
-func (t *Control) read(ctx context.Context, end int64, stall, wait time.Duration, seen func(ControlState)) error {
+func (t *Control) read(ctx context.Context, cl *kgo.Client, end int64, stall, wait time.Duration, seen func(ControlState)) error {
 	t.mu.Lock()
 	position := t.position
 	t.mu.Unlock()
 	if position >= end {
 		return nil
 	}
-	cl, err := kgo.NewClient(t.c.clientOpts()...)
-	if err != nil {
-		return err
-	}
-	defer cl.Close()
 	f := &fetcher{cl: cl, opts: t.c.opts, topic: t.topic, position: position, end: end, stall: stall, wait: wait, leader: -1}
 	return f.run(ctx, func(records []*kgo.Record, position int64) error {
 		var newest *controlRecord
@@ -253,8 +257,14 @@ func same(a, b ControlState) bool {
 // topic cannot be followed (authorization, a newer format, a recreated topic). When states follow each other closely,
 // only the newest may be told. The first call is not for the state of OpenControl.
 func (t *Control) Follow(ctx context.Context, seen func(ControlState)) error {
+	// An own client: a fetch that waits would hold up the reads of Update on the same connection.
+	cl, err := kgo.NewClient(t.c.clientOpts()...)
+	if err != nil {
+		return fmt.Errorf("follow control topic: %w", err)
+	}
+	defer cl.Close()
 	for {
-		err := t.read(ctx, math.MaxInt64, time.Minute, 2*time.Second, seen)
+		err := t.read(ctx, cl, math.MaxInt64, time.Minute, 2*time.Second, seen)
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
