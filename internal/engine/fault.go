@@ -88,7 +88,7 @@ func classify(err error) action {
 	case errors.As(err, &outcome), txn.IsFenced(err):
 		return actTakeover
 	case errors.As(err, &taskErr):
-		if taskErr.Kind == task.KindInternal {
+		if taskErr.Kind == task.Internal {
 			return actStop
 		}
 		return actRetry

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/millrace-stream/millrace/internal/record"
@@ -26,7 +27,7 @@ func (l *life) takeover() error {
 		return errDropped
 	}
 	fctx, fcancel := context.WithTimeout(ctx, fenceTimeout)
-	producer, err := l.w.cluster.OpenProducer(fctx, s.id, s.producerTopics())
+	producer, err := l.w.cluster.OpenProducer(fctx, s.id, s.producerTopics(), l.own)
 	fcancel()
 	if err != nil {
 		return fmt.Errorf("fence the former owner of subtask %s: %w", s.id, err)
@@ -72,6 +73,8 @@ func (l *life) takeover() error {
 	return nil
 }
 
+func (l *life) own() (txn.Ownership, bool) { return l.w.ownership(l.s.id) }
+
 // takeoverContext ends with the subtask, or when it is asked to let go: a restore is not worth finishing then.
 func (l *life) takeoverContext() (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(l.s.ctx)
@@ -94,14 +97,13 @@ func (l *life) restore(ctx context.Context) (*txn.EpochRecord, error) {
 	l.incarnation = l.w.topo.incarnation
 	l.identity = statestore.Identity{App: l.w.opts.Kafka.AppID, ClusterID: l.w.cluster.ID(), Incarnation: l.incarnation, Subtask: s.id.String()}
 	for _, c := range s.sub.changelogs {
-		l.identity.Changelogs = append(l.identity.Changelogs, l.w.topicIDs[c])
+		l.identity.Changelogs = append(l.identity.Changelogs, txn.TopicIDString(l.w.topicIDs[c]))
 	}
 	rec, err := l.tryRestore(ctx)
-	var old *txn.StaleError
 	switch {
 	case err == nil:
 		return rec, nil
-	case errors.Is(err, statestore.ErrCorrupt), errors.As(err, &old):
+	case errors.Is(err, statestore.ErrCorrupt), errors.Is(err, txn.ErrStateTooOld), errors.Is(err, errStale):
 		l.log.Warn("local state is not usable; restoring from the changelog", "error", err)
 	default:
 		return nil, err
@@ -116,7 +118,10 @@ func (l *life) restore(ctx context.Context) (*txn.EpochRecord, error) {
 	return l.tryRestore(ctx)
 }
 
-// restoreBatchBytes is the size at which a restore batch is committed at the next epoch record.
+// errStale is local state that may have missed tombstones.
+var errStale = errors.New("local state is too old")
+
+// restoreBatchBytes is the size at which a restore batch is committed.
 const restoreBatchBytes = 8 << 20
 
 func (l *life) tryRestore(ctx context.Context) (*txn.EpochRecord, error) {
@@ -153,7 +158,8 @@ func (l *life) tryRestore(ctx context.Context) (*txn.EpochRecord, error) {
 	defer func() { batch.Discard() }()
 	var batchBytes int
 	raw := meta.EpochRecord
-	metaKey := string(statestore.MetaKey())
+	// What is on disk is always the fold of the changelog up to the positions beside it. In the middle of a restore the
+	// epoch record there is still the old one, so a restore that was cut off goes on where it was.
 	flush := func() error {
 		m := statestore.Meta{EpochRecord: raw, Positions: append([]int64(nil), l.positions...)}
 		if rec != nil {
@@ -167,25 +173,15 @@ func (l *life) tryRestore(ctx context.Context) (*txn.EpochRecord, error) {
 	}
 	apply := func(changelog int, offset int64, key, value []byte) error {
 		l.positions[changelog] = offset + 1
-		if string(key) == metaKey {
-			r, err := txn.DecodeEpochRecord(value)
-			if err != nil {
-				return fatalf("changelog %s/%d, offset %d: %w", s.sub.changelogs[changelog], s.id.Index, offset, err)
-			}
-			if rec == nil || r.Epoch >= rec.Epoch {
-				rec, raw = r, append([]byte(nil), value...)
-			}
-			if batchBytes >= restoreBatchBytes {
-				return flush()
-			}
-			return nil
-		}
 		if value == nil {
 			batch.Delete(key)
 		} else {
 			batch.Set(key, value)
 		}
 		batchBytes += len(key) + len(value)
+		if batchBytes >= restoreBatchBytes {
+			return flush()
+		}
 		return nil
 	}
 	end, err := l.w.cluster.ReadChangelog(ctx, txn.ChangelogRead{
@@ -200,15 +196,22 @@ func (l *life) tryRestore(ctx context.Context) (*txn.EpochRecord, error) {
 	if err != nil {
 		return nil, err
 	}
+	moved := !slices.Equal(l.positions, end.Positions)
 	copy(l.positions, end.Positions)
+	if end.Record != nil && (rec == nil || end.Record.Epoch >= rec.Epoch) {
+		rec, raw = end.Record, end.RecordBytes
+	}
 	if rec != nil {
+		if rec.Incarnation != l.incarnation {
+			return nil, fatalf("changelog %s/%d holds epoch %d of incarnation %d, but the app is in incarnation %d", s.sub.changelogs[0], s.id.Index, rec.Epoch, rec.Incarnation, l.incarnation)
+		}
 		// Windows that closed have no tombstones: the epoch record says what is gone.
 		for _, h := range rec.Horizons {
 			lo, hi := statestore.WindowRange(h.Store, h.End)
 			batch.DeleteRange(lo, hi)
 		}
 	}
-	if batch.Len() > 0 || !ok {
+	if moved || records > 0 || !ok {
 		if err := flush(); err != nil {
 			return nil, err
 		}
@@ -243,8 +246,8 @@ func (l *life) fresh(ctx context.Context, rec *txn.EpochRecord) error {
 	for _, c := range l.s.sub.changelogs {
 		keep := time.Duration(infos[c].DeleteRetentionMs) * time.Millisecond
 		if age := time.Since(time.UnixMilli(rec.WallTime)); keep > 0 && age > keep {
-			return &txn.StaleError{Topic: c, Partition: int32(l.s.id.Index),
-				Reason: fmt.Sprintf("the local state is %s old, tombstones are kept for %s (delete.retention.ms)", age.Round(time.Second), keep)}
+			return fmt.Errorf("%w: the store of subtask %s is %s old, changelog %s keeps tombstones for %s (delete.retention.ms)",
+				errStale, l.s.id, age.Round(time.Second), c, keep)
 		}
 	}
 	return nil
@@ -256,7 +259,7 @@ func (l *life) reconcile(ctx context.Context, rec *txn.EpochRecord, committed ma
 	s := l.s
 	known := map[record.TopicPartition]int64{}
 	if rec != nil {
-		for _, p := range rec.Partitions {
+		for _, p := range rec.Inputs {
 			if p.Offset >= 0 {
 				known[record.TopicPartition{Topic: p.Topic, Partition: p.Partition}] = p.Offset
 			}
@@ -340,7 +343,7 @@ func progressOf(sub *resolvedSub, rec *txn.EpochRecord, index map[record.TopicPa
 	p := &task.Progress{}
 	have := map[record.TopicPartition]task.PartitionProgress{}
 	if rec != nil {
-		for _, r := range rec.Partitions {
+		for _, r := range rec.Inputs {
 			tp := record.TopicPartition{Topic: r.Topic, Partition: r.Partition}
 			pp := task.PartitionProgress{Partition: r.Partition, MaxTime: r.MaxTime, Watermark: r.Watermark, Idle: r.Idle}
 			for _, u := range r.Upstream {
@@ -429,13 +432,16 @@ func (l *life) claim(offsets map[record.TopicPartition]int64) error {
 func (l *life) epochRecord(epoch uint64, now time.Time, p *task.Progress, touched []bool) *txn.EpochRecord {
 	rec := &txn.EpochRecord{Epoch: epoch, Incarnation: l.incarnation, Owner: l.w.opts.Kafka.InstanceID, WallTime: now.UnixMilli(), Watermarks: p.Watermarks}
 	rec.Touched = touched
+	for _, p := range l.positions {
+		rec.Positions = append(rec.Positions, max(p, 0))
+	}
 	for _, pp := range p.Partitions {
 		tp := l.partition(pp.Input, pp.Partition)
-		e := txn.EpochPartition{Topic: tp.Topic, Partition: tp.Partition, Offset: pp.Offset, MaxTime: pp.MaxTime, Watermark: pp.Watermark, Idle: pp.Idle}
+		e := txn.InputProgress{Topic: tp.Topic, TopicID: l.w.topicIDs[tp.Topic], Partition: tp.Partition, Offset: pp.Offset, MaxTime: pp.MaxTime, Watermark: pp.Watermark, Idle: pp.Idle}
 		for _, u := range pp.Upstream {
 			e.Upstream = append(e.Upstream, txn.UpstreamMark{Watermark: u.Watermark, Idle: u.Idle})
 		}
-		rec.Partitions = append(rec.Partitions, e)
+		rec.Inputs = append(rec.Inputs, e)
 	}
 	for _, h := range p.Horizons {
 		rec.Horizons = append(rec.Horizons, txn.Horizon{Store: h.Store, End: h.End})

@@ -170,7 +170,7 @@ func (s *subtask) fenceEarly() {
 	}
 	ctx, cancel := context.WithTimeout(s.ctx, fenceTimeout)
 	defer cancel()
-	p, err := s.w.cluster.OpenProducer(ctx, s.id, s.producerTopics())
+	p, err := s.w.cluster.OpenProducer(ctx, s.id, s.producerTopics(), func() (txn.Ownership, bool) { return s.w.ownership(s.id) })
 	if err != nil {
 		s.log.Warn("fence before waiting", "error", err)
 		return
@@ -477,15 +477,14 @@ func (l *life) commit() error {
 		}
 	}
 	rec := l.epochRecord(epoch, now, &sealed.Progress, ec.Touched)
-	ec.Record = rec.Encode()
+	ec.Record = rec.Append(nil)
 
 	select {
 	case l.w.commitSlots <- struct{}{}:
 	case <-l.s.ctx.Done():
 		return context.Cause(l.s.ctx)
 	}
-	own := func() (txn.Ownership, bool) { return l.w.ownership(l.s.id) }
-	res := l.producer.Commit(l.s.ctx, ec, own, l.w.group.WaitChange)
+	res := l.producer.Commit(l.s.ctx, ec, l.own, l.w.group.WaitChange)
 	<-l.w.commitSlots
 	l.w.opts.Observer.CommitDone(l.s.id, outcomeName(res.Outcome), res.Took)
 	if res.Outcome != txn.Committed {

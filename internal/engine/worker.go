@@ -14,7 +14,6 @@ package engine
 
 import (
 	"context"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -48,7 +47,7 @@ type Worker struct {
 	subtasks map[record.SubtaskID]*subtask
 	totals   map[record.SubtaskID]*totals
 	stopping bool
-	topicIDs map[string]string
+	topicIDs map[string][16]byte
 
 	fatal chan error     // cap 1: first error that stops the worker
 	wg    sync.WaitGroup // subtasks
@@ -191,7 +190,6 @@ func (w *Worker) prepare(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer control.Close()
 	known := control.State()
 	external, err := w.cluster.Topics(ctx, append(slices.Clone(names), deadLetterTopic(app))...)
 	if err != nil {
@@ -230,10 +228,13 @@ func (w *Worker) prepare(ctx context.Context) error {
 		}
 		bound = r
 		cur.ClusterID, cur.Incarnation, cur.Fingerprint, cur.Topology = w.cluster.ID(), inc, r.fingerprint, top
+		cur.Parallelism = nil
+		for _, s := range r.subs {
+			cur.Parallelism = append(cur.Parallelism, s.parallelism)
+		}
 		return cur, nil
 	}
-	next, err := decide(known)
-	if err != nil {
+	if _, err := decide(known); err != nil {
 		return err
 	}
 	made, err := w.cluster.EnsureTopics(ctx, bound.internalTopics(w.opts.ReplicationFactor, w.opts.InternalCompression))
@@ -248,7 +249,7 @@ func (w *Worker) prepare(ctx context.Context) error {
 	// are in it.
 	ids := map[string]string{}
 	for n, info := range all {
-		ids[n] = hex.EncodeToString(info.ID[:])
+		ids[n] = txn.TopicIDString(info.ID)
 	}
 	stamp := func(cur txn.ControlState) (txn.ControlState, error) {
 		out, err := decide(cur)
@@ -269,18 +270,22 @@ func (w *Worker) prepare(ctx context.Context) error {
 		}
 		return out, nil
 	}
-	if next, err = stamp(known); err != nil {
+	next, err := stamp(known)
+	if err != nil {
 		return err
 	}
 	if !sameControl(known, next) {
-		if next, err = control.Update(ctx, stamp); err != nil {
+		if _, err = control.Update(ctx, stamp); err != nil {
 			return err
 		}
 	}
 	bound.bind(all)
 	w.mu.Lock()
 	w.topo = bound
-	w.topicIDs = next.TopicIDs
+	w.topicIDs = map[string][16]byte{}
+	for n, info := range all {
+		w.topicIDs[n] = info.ID
+	}
 	w.dirty = make(chan struct{})
 	w.mu.Unlock()
 	return nil
@@ -477,14 +482,18 @@ func (w *Worker) checkTopics(ctx context.Context) {
 	}
 	now := map[string]string{}
 	for n, info := range infos {
-		now[n] = hex.EncodeToString(info.ID[:])
+		now[n] = txn.TopicIDString(info.ID)
 	}
-	if err := sameTopics(ids, now); err != nil {
+	was := map[string]string{}
+	for n, id := range ids {
+		was[n] = txn.TopicIDString(id)
+	}
+	if err := sameTopics(was, now); err != nil {
 		w.fail(err)
 		return
 	}
 	for _, n := range names {
-		if _, ok := infos[n]; !ok && ids[n] != "" {
+		if _, ok := infos[n]; !ok {
 			w.fail(fatalf("topic %s is gone; restore it, or start under another app.id", n))
 			return
 		}
