@@ -146,12 +146,7 @@ func (p *planner) fail(path, msg string, args ...any) {
 }
 
 func (p *planner) plan(t reflect.Type, o fieldOptions, path string) *node {
-	key := planKey{t, o}
-	if n := p.done[key]; n != nil {
-		return n
-	}
 	n := &node{typ: t, size: t.Size(), unit: o.unit, quoted: o.quoted, refuseUnknown: p.o.refuseUnknown}
-	p.done[key] = n
 	set := func(o op) { n.dec, n.enc = o, o }
 	switch t {
 	case typeTime:
@@ -175,6 +170,13 @@ func (p *planner) plan(t reflect.Type, o fieldOptions, path string) *node {
 	case typeAny:
 		set(opAny)
 		return n
+	}
+	if t.Name() != "" { // a type that contains itself does so through a name
+		key := planKey{t, o}
+		if known := p.done[key]; known != nil {
+			return known
+		}
+		p.done[key] = n
 	}
 	if t.Kind() == reflect.Struct {
 		for f := range fieldsOf(t) {
