@@ -1,0 +1,385 @@
+package statestore
+
+import (
+	"bytes"
+	"slices"
+	"sort"
+	"unsafe"
+)
+
+// buckets is the cache of stores that keep several entries, in order, for one user key: maps and lists. A bucket
+// holds all entries behind one physical prefix; it is loaded by one scan when it is first asked for, and written entry
+// by entry.
+type buckets[V any] struct {
+	x        *values[V]
+	m        map[string]*bucket[V]
+	complete bool // a prefix without a bucket has no entries in the Store either
+	bytes    int64
+
+	undo      []undoElem[V]
+	dirty     []*elem[V]
+	dirtyMark int
+	sealed    []*elem[V]
+	sealedAt  int
+	pend      []pendRec
+	pendOf    []*elem[V]
+}
+
+type bucket[V any] struct {
+	prefix  string     // store id, key group, key
+	elems   []*elem[V] // by key; an elem without a value is deleted and not yet so in the Store
+	live    int
+	walking int  // iterations under way: elems is copied before it changes
+	ref     bool // looked at since the last eviction
+}
+
+type elem[V any] struct {
+	b    *bucket[V]
+	key  []byte // physical
+	val  V
+	enc  []byte // class encoded only: version and value as of the last step
+	meta uint64 // as in entry
+	pend uint32 // index in buckets.pend + 1
+}
+
+type undoElem[V any] struct {
+	e     *elem[V]
+	val   V
+	flags uint8
+}
+
+// open makes b the store's cache; an empty Store is known to be empty from the start.
+func (b *buckets[V]) open(x *values[V]) error {
+	b.x, b.m = x, map[string]*bucket[V]{}
+	lo := appendID(nil, x.spec.ID)
+	return catch(func() {
+		b.complete = true
+		x.scan(lo, successor(lo), func(_, _ []byte) bool { b.complete = false; return false })
+	})
+}
+
+func (b *buckets[V]) account(n int64) {
+	b.bytes += n
+	b.x.s.used += n
+}
+
+func (b *buckets[V]) elemSize(e *elem[V]) int64 {
+	return int64(unsafe.Sizeof(*e)) + int64(len(e.key)) + 2*int64(len(e.enc)) + 8
+}
+
+func (b *buckets[V]) bucketSize(k *bucket[V]) int64 {
+	return int64(unsafe.Sizeof(*k)) + int64(len(k.prefix)) + 48
+}
+
+// get returns the bucket of a prefix. It is nil if there is nothing in it and insert is false.
+func (b *buckets[V]) get(prefix []byte, insert bool) *bucket[V] {
+	if k := b.m[string(prefix)]; k != nil {
+		k.ref = true
+		return k
+	}
+	if b.complete && !insert {
+		return nil
+	}
+	k := &bucket[V]{prefix: string(prefix), ref: true}
+	if !b.complete {
+		b.x.scan(prefix, successor(prefix), func(key, val []byte) bool {
+			e := &elem[V]{b: k, key: bytes.Clone(key), meta: flagLive}
+			b.x.decode(key, val, &e.val)
+			if b.x.class == encoded {
+				e.enc = bytes.Clone(val)
+			}
+			k.elems = append(k.elems, e)
+			k.live++
+			b.account(b.elemSize(e))
+			return true
+		})
+	}
+	b.m[k.prefix] = k
+	b.account(b.bucketSize(k))
+	return k
+}
+
+func (k *bucket[V]) find(key []byte) (int, bool) {
+	i := sort.Search(len(k.elems), func(i int) bool { return bytes.Compare(k.elems[i].key, key) >= 0 })
+	return i, i < len(k.elems) && bytes.Equal(k.elems[i].key, key)
+}
+
+// own makes elems safe to change below a running iteration.
+func (k *bucket[V]) own() {
+	if k.walking > 0 {
+		k.elems = slices.Clone(k.elems)
+	}
+}
+
+// elem returns the entry of key in k; a new one has no value.
+func (b *buckets[V]) elem(k *bucket[V], key []byte) *elem[V] {
+	i, ok := k.find(key)
+	if ok {
+		return k.elems[i]
+	}
+	e := &elem[V]{b: k, key: bytes.Clone(key)}
+	k.own()
+	k.elems = slices.Insert(k.elems, i, e)
+	b.account(b.elemSize(e))
+	return e
+}
+
+// drop removes an entry that stands for nothing.
+func (b *buckets[V]) drop(e *elem[V]) {
+	if e.meta&(flagLive|flagDirty|flagSealed) != 0 || e.pend != 0 {
+		return
+	}
+	if i, ok := e.b.find(e.key); ok && e.b.elems[i] == e {
+		e.b.own()
+		e.b.elems = slices.Delete(e.b.elems, i, i+1)
+		b.account(-b.elemSize(e))
+		if len(e.b.elems) == 0 && b.complete && e.b.walking == 0 {
+			delete(b.m, e.b.prefix)
+			b.account(-b.bucketSize(e.b))
+		}
+	}
+}
+
+func (b *buckets[V]) setLive(e *elem[V], live bool) {
+	if (e.meta&flagLive != 0) == live {
+		return
+	}
+	e.meta ^= flagLive
+	if live {
+		e.b.live++
+	} else {
+		e.b.live--
+	}
+}
+
+func (b *buckets[V]) log(e *elem[V]) {
+	s := b.x.s
+	if e.meta>>flagBits == s.step {
+		return
+	}
+	if len(b.undo) == 0 {
+		s.touched = append(s.touched, b)
+		b.dirtyMark = len(b.dirty)
+	}
+	u := undoElem[V]{e: e, flags: uint8(e.meta)}
+	if b.x.class != encoded {
+		u.val = e.val
+	}
+	b.undo = append(b.undo, u)
+	e.meta = s.step<<flagBits | e.meta&flagMask
+}
+
+func (b *buckets[V]) write(e *elem[V]) {
+	b.log(e)
+	if e.meta&flagDirty == 0 {
+		e.meta |= flagDirty
+		if e.meta&flagLive != 0 {
+			e.meta |= flagBase
+		}
+		b.dirty = append(b.dirty, e)
+		b.x.s.dirty += int64(len(e.key)) + int64(unsafe.Sizeof(e.val))
+	}
+	e.meta |= flagWrote
+}
+
+// read hands out a value for reading.
+func (b *buckets[V]) read(e *elem[V]) *V {
+	if b.x.class == encoded {
+		b.log(e)
+	}
+	return &e.val
+}
+
+// update returns the value of key for writing; it exists from now on.
+func (b *buckets[V]) update(k *bucket[V], key []byte) *V {
+	e := b.elem(k, key)
+	b.write(e)
+	b.setLive(e, true)
+	return &e.val
+}
+
+func (b *buckets[V]) delete(e *elem[V]) {
+	if e.meta&flagLive == 0 {
+		return
+	}
+	b.write(e)
+	b.setLive(e, false)
+	var zero V
+	e.val = zero
+}
+
+// walk calls fn for the live entries of lo <= key < hi in key order until it returns false; nil is no bound. fn may
+// write the bucket: entries that it adds are not visited, those it deletes are not either.
+func (b *buckets[V]) walk(k *bucket[V], lo, hi []byte, fn func(e *elem[V]) bool) {
+	from, to := 0, len(k.elems)
+	if lo != nil {
+		from, _ = k.find(lo)
+	}
+	if hi != nil {
+		to, _ = k.find(hi)
+	}
+	if from >= to {
+		return
+	}
+	s := b.x.s
+	s.iterating++
+	k.walking++
+	defer func() { s.iterating--; k.walking-- }()
+	for _, e := range k.elems[from:to] {
+		if e.meta&flagLive != 0 && !fn(e) {
+			return
+		}
+	}
+}
+
+func (b *buckets[V]) end() {
+	if b.x.class == encoded {
+		for j := range b.undo {
+			e := b.undo[j].e
+			if e.meta&flagWrote == 0 {
+				continue
+			}
+			b.account(-b.elemSize(e))
+			if e.meta&flagLive != 0 {
+				e.enc = b.x.append(e.enc[:0], &e.val)
+			} else {
+				e.enc = nil
+			}
+			b.account(b.elemSize(e))
+			e.meta &^= flagWrote
+		}
+	}
+	clear(b.undo)
+	b.undo = b.undo[:0]
+}
+
+func (b *buckets[V]) rollback() {
+	for j := len(b.undo) - 1; j >= 0; j-- {
+		u := &b.undo[j]
+		live := u.flags&flagLive != 0
+		u.e.val = u.val
+		if b.x.class == encoded && live {
+			b.x.decode(u.e.key, u.e.enc, &u.e.val)
+		}
+		b.setLive(u.e, live)
+		u.e.meta = uint64(u.flags)
+	}
+	clear(b.dirty[b.dirtyMark:])
+	b.dirty = b.dirty[:b.dirtyMark]
+	for j := range b.undo {
+		b.drop(b.undo[j].e)
+	}
+	clear(b.undo)
+	b.undo = b.undo[:0]
+}
+
+func (b *buckets[V]) seal() {
+	if len(b.dirty) == 0 {
+		return
+	}
+	s := b.x.s
+	b.sealedAt = len(s.changes)
+	for _, e := range b.dirty {
+		if e.meta&(flagLive|flagBase) == 0 {
+			e.meta &^= flagDirty
+			b.drop(e)
+			continue
+		}
+		ch := Change{Changelog: b.x.changelog, Key: e.key}
+		if e.meta&flagLive != 0 {
+			tail := s.arena.tail()
+			if b.x.class == encoded {
+				ch.Value = s.arena.keep(append(tail, e.enc...))
+			} else {
+				ch.Value = s.arena.keep(b.x.append(tail, &e.val))
+			}
+			if b.x.class != plain {
+				// Let go of what the value shares with fetched records.
+				b.x.decode(e.key, ch.Value, &e.val)
+			}
+		}
+		s.changes = append(s.changes, ch)
+		b.sealed = append(b.sealed, e)
+		e.meta = e.meta&^(flagDirty|flagBase) | flagSealed
+	}
+	clear(b.dirty)
+	b.dirty = b.dirty[:0]
+	b.x.use()
+}
+
+func (b *buckets[V]) committed() {
+	s := b.x.s
+	for j, e := range b.sealed {
+		e.meta &^= flagSealed
+		if e.pend == 0 {
+			b.pend = append(b.pend, pendRec{})
+			b.pendOf = append(b.pendOf, e)
+			e.pend = uint32(len(b.pend))
+			s.pend.bytes += int64(len(e.key)) + pendOverhead
+		}
+		s.pend.put(&b.pend[e.pend-1], s.changes[b.sealedAt+j].Value)
+	}
+	clear(b.sealed)
+	b.sealed = b.sealed[:0]
+}
+
+func (b *buckets[V]) gather(_ Batch, items *[]pendItem) {
+	for j, e := range b.pendOf {
+		*items = append(*items, newPendItem(e.key, b.x.s.pend.value(&b.pend[j])))
+	}
+}
+
+func (b *buckets[V]) written() {
+	for _, e := range b.pendOf {
+		e.pend = 0
+		b.drop(e)
+	}
+	clear(b.pendOf)
+	b.pend, b.pendOf = b.pend[:0], b.pendOf[:0]
+}
+
+// evict drops whole buckets whose entries are all clean, those that were not looked at since the last time first.
+func (b *buckets[V]) evict(want int64) int64 {
+	before := b.bytes
+	for range 2 {
+		for prefix, k := range b.m {
+			if before-b.bytes >= want {
+				return before - b.bytes
+			}
+			if k.ref {
+				k.ref = false
+				continue
+			}
+			if slices.ContainsFunc(k.elems, func(e *elem[V]) bool { return e.meta&(flagDirty|flagSealed) != 0 || e.pend != 0 }) {
+				continue
+			}
+			if k.live > 0 {
+				b.complete = false
+			}
+			for _, e := range k.elems {
+				b.account(-b.elemSize(e))
+			}
+			b.account(-b.bucketSize(k))
+			delete(b.m, prefix)
+		}
+	}
+	return before - b.bytes
+}
+
+func (b *buckets[V]) cached() int64 { return b.bytes }
+
+func (b *buckets[V]) horizon() (ID, int64, bool) { return 0, 0, false }
+
+// each calls fn for all entries of the store in key order.
+func (b *buckets[V]) prefixes(fn func(prefix []byte) bool) {
+	seen := make([]string, 0, len(b.m))
+	for p := range b.m {
+		seen = append(seen, p)
+	}
+	slices.Sort(seen)
+	for _, p := range seen {
+		if !fn([]byte(p)) {
+			return
+		}
+	}
+}

@@ -1,0 +1,634 @@
+package statestore
+
+import (
+	"bytes"
+	"hash/maphash"
+	"slices"
+	"unsafe"
+)
+
+// cache is the typed cache of one store, or of one window of it: an open-addressing table from physical keys to
+// values. Index, keys and bookkeeping hold no pointers, and neither do the pages where V has none: a million entries
+// cost the garbage collector nothing.
+//
+//	index  []uint64             32 bits of hash, 32 bits of entry number + 1; 0 is free; linear probing
+//	pages  [][1024]entry[V]     never move, so that pointers to values stay good
+//	keys   byteArena            physical keys, as the changelog has them
+//
+// Where complete is set, what is not here does not exist and the Store is not asked.
+type cache[V any] struct {
+	x        *values[V]
+	index    []uint64
+	pages    [][]entry[V]
+	sizes    [][]uint32 // encoded sizes, of values with pointers
+	encs     [][][]byte // encoded forms, of values of class encoded
+	n        uint32     // entries ever taken from pages
+	free     []uint32
+	used     int // entries in the index
+	live     int // of them with a value
+	keys     byteArena
+	keyBytes int // bytes of keys in use
+	garbage  int // bytes of keys of removed entries
+	bytes    int64
+	complete bool
+	hand     uint32 // of the eviction clock
+
+	undo      []undoRec[V]
+	dirty     []uint32 // entries in the order of their first write in the epoch
+	dirtyMark int      // len(dirty) at the start of the step
+	sealed    []uint32
+	sealedAt  int // index of the first of them in State.changes
+	pend      []pendRec
+	pendOf    []uint32 // entries of pend
+
+	// changed is called when an entry begins or ceases to have a value; timers keep their heap by it.
+	changed func(i uint32, live bool)
+}
+
+type entry[V any] struct {
+	val  V
+	key  uint64 // place in keys
+	klen uint32
+	pend uint32 // index in cache.pend + 1
+	meta uint64 // number of the step that logged it last, and flags
+}
+
+const (
+	flagUsed   = 1 << iota // the entry is in the index
+	flagLive               // it has a value
+	flagBase               // it had one when the epoch began; set with flagDirty only
+	flagDirty              // written in the running epoch
+	flagSealed             // part of the sealed epoch
+	flagRef                // looked at since the clock hand came by
+	flagWrote              // written in the running step; class encoded only
+	flagBits   = 8
+	flagMask   = 1<<flagBits - 1
+)
+
+// An undoRec is an entry as it was when the step first wrote it (or, of class encoded, read it).
+type undoRec[V any] struct {
+	val   V
+	i     uint32
+	flags uint8
+}
+
+const (
+	pageBits = 10
+	pageSize = 1 << pageBits
+)
+
+func (c *cache[V]) init(x *values[V]) { c.x = x }
+
+func (c *cache[V]) at(i uint32) *entry[V] { return &c.pages[i>>pageBits][i&(pageSize-1)] }
+
+func (c *cache[V]) keyOf(e *entry[V]) []byte { return c.keys.at(e.key, e.klen) }
+
+// find looks for a key; h is its hash.
+func (c *cache[V]) find(h uint64, key []byte) (uint32, *entry[V]) {
+	if len(c.index) == 0 {
+		return 0, nil
+	}
+	mask := uint32(len(c.index) - 1)
+	tag := uint32(h >> 32)
+	for pos := tag & mask; ; pos = (pos + 1) & mask {
+		slot := c.index[pos]
+		if slot == 0 {
+			return 0, nil
+		}
+		if uint32(slot>>32) == tag {
+			i := uint32(slot) - 1
+			if e := c.at(i); string(c.keyOf(e)) == string(key) {
+				return i, e
+			}
+		}
+	}
+}
+
+// lookup returns the entry of key, from the Store if need be. It is nil if the key is known not to exist and insert is
+// false; otherwise an entry without a value stands for what does not exist.
+func (c *cache[V]) lookup(key []byte, insert bool) (uint32, *entry[V]) {
+	h := maphash.Bytes(c.x.s.seed, key)
+	if i, e := c.find(h, key); e != nil {
+		return i, e
+	}
+	if c.complete {
+		if !insert {
+			return 0, nil
+		}
+		return c.insert(h, key)
+	}
+	val, ok := c.x.get(key)
+	// An absent key is remembered too: a Get is mostly followed by a Set.
+	i, e := c.insert(h, key)
+	if ok {
+		c.fill(i, e, val)
+	}
+	return i, e
+}
+
+// fill gives a new entry the value from the Store.
+func (c *cache[V]) fill(i uint32, e *entry[V], val []byte) {
+	c.x.decode(c.keyOf(e), val, &e.val)
+	if c.x.class == encoded {
+		c.encs[i>>pageBits][i&(pageSize-1)] = bytes.Clone(val)
+	}
+	c.resize(i, len(val))
+	c.setLive(i, e, true)
+}
+
+// insert adds an entry without a value.
+func (c *cache[V]) insert(h uint64, key []byte) (uint32, *entry[V]) {
+	if (c.used+1)*4 > len(c.index)*3 {
+		c.grow()
+	}
+	var i uint32
+	if n := len(c.free); n > 0 {
+		i = c.free[n-1]
+		c.free = c.free[:n-1]
+	} else {
+		i = c.n
+		if int(i>>pageBits) == len(c.pages) {
+			c.pages = append(c.pages, make([]entry[V], pageSize))
+			if c.x.class != plain {
+				c.sizes = append(c.sizes, make([]uint32, pageSize))
+			}
+			if c.x.class == encoded {
+				c.encs = append(c.encs, make([][]byte, pageSize))
+			}
+		}
+		c.n++
+	}
+	e := c.at(i)
+	*e = entry[V]{key: c.keys.add(key), klen: uint32(len(key)), meta: flagUsed | flagRef}
+	mask := uint32(len(c.index) - 1)
+	pos := uint32(h>>32) & mask
+	for c.index[pos] != 0 {
+		pos = (pos + 1) & mask
+	}
+	c.index[pos] = h>>32<<32 | uint64(i+1)
+	c.used++
+	c.keyBytes += len(key)
+	c.account(entrySize[V](len(key)))
+	return i, e
+}
+
+// entrySize is what an entry costs, with its share of the index.
+func entrySize[V any](klen int) int64 {
+	var e entry[V]
+	return int64(unsafe.Sizeof(e)) + int64(klen) + 14
+}
+
+func (c *cache[V]) account(n int64) {
+	c.bytes += n
+	c.x.s.used += n
+}
+
+// resize notes the encoded size of a value with pointers; its parts in memory take about as much.
+func (c *cache[V]) resize(i uint32, n int) {
+	if c.x.class == plain {
+		return
+	}
+	p := &c.sizes[i>>pageBits][i&(pageSize-1)]
+	if c.x.class == encoded {
+		n *= 2
+	}
+	c.account(int64(n) - int64(*p))
+	*p = uint32(n)
+}
+
+func (c *cache[V]) grow() {
+	old := c.index
+	c.index = make([]uint64, max(16, 2*len(old)))
+	mask := uint32(len(c.index) - 1)
+	for _, slot := range old {
+		if slot == 0 {
+			continue
+		}
+		pos := uint32(slot>>32) & mask
+		for c.index[pos] != 0 {
+			pos = (pos + 1) & mask
+		}
+		c.index[pos] = slot
+	}
+}
+
+// remove takes an entry out. It must be clean; its values in the Store, if any, are not touched.
+func (c *cache[V]) remove(i uint32, e *entry[V]) {
+	key := c.keyOf(e)
+	mask := uint32(len(c.index) - 1)
+	pos := uint32(maphash.Bytes(c.x.s.seed, key)>>32) & mask
+	for uint32(c.index[pos]) != i+1 {
+		pos = (pos + 1) & mask
+	}
+	// Move back what probing pushed behind this slot, so that no markers of deleted slots are needed.
+	for next := (pos + 1) & mask; c.index[next] != 0; next = (next + 1) & mask {
+		home := uint32(c.index[next]>>32) & mask
+		if (next-home)&mask >= (next-pos)&mask {
+			c.index[pos] = c.index[next]
+			pos = next
+		}
+	}
+	c.index[pos] = 0
+	c.setLive(i, e, false)
+	if c.x.class != plain {
+		c.resize(i, 0)
+	}
+	if c.x.class == encoded {
+		c.encs[i>>pageBits][i&(pageSize-1)] = nil
+	}
+	c.account(-entrySize[V](int(e.klen)))
+	c.garbage += int(e.klen)
+	c.keyBytes -= int(e.klen)
+	*e = entry[V]{}
+	c.free = append(c.free, i)
+	c.used--
+	if c.garbage > arenaChunk && c.garbage > c.keyBytes {
+		c.compactKeys()
+	}
+}
+
+// compactKeys writes the keys anew. The old chunks stay as they are: changes of the sealed epoch point into them.
+func (c *cache[V]) compactKeys() {
+	var fresh byteArena
+	for i := range c.n {
+		if e := c.at(i); e.meta&flagUsed != 0 {
+			e.key = fresh.add(c.keyOf(e))
+		}
+	}
+	c.keys, c.garbage = fresh, 0
+}
+
+// reset empties the cache for another window. Nothing may point into it any more.
+func (c *cache[V]) reset() {
+	clear(c.index)
+	if c.x.class != plain {
+		for i := range c.pages {
+			clear(c.pages[i])
+			clear(c.sizes[i])
+		}
+		for i := range c.encs {
+			clear(c.encs[i])
+		}
+	}
+	c.account(-c.bytes)
+	c.keys.reset(16)
+	c.n, c.used, c.live, c.keyBytes, c.garbage, c.hand = 0, 0, 0, 0, 0, 0
+	c.free = c.free[:0]
+	c.dirty, c.sealed = c.dirty[:0], c.sealed[:0]
+	c.pend, c.pendOf = c.pend[:0], c.pendOf[:0]
+	c.complete = false
+}
+
+func (c *cache[V]) setLive(i uint32, e *entry[V], live bool) {
+	if (e.meta&flagLive != 0) == live {
+		return
+	}
+	e.meta ^= flagLive
+	if live {
+		c.live++
+	} else {
+		c.live--
+	}
+	if c.changed != nil {
+		c.changed(i, live)
+	}
+}
+
+// log notes the entry as it is, before the step's first write to it.
+func (c *cache[V]) log(i uint32, e *entry[V]) {
+	s := c.x.s
+	if e.meta>>flagBits == s.step {
+		return
+	}
+	if len(c.undo) == 0 {
+		s.touched = append(s.touched, c)
+		c.dirtyMark = len(c.dirty)
+	}
+	u := undoRec[V]{i: i, flags: uint8(e.meta)}
+	if c.x.class != encoded {
+		u.val = e.val
+	}
+	c.undo = append(c.undo, u)
+	e.meta = s.step<<flagBits | e.meta&flagMask
+}
+
+// write logs an entry and marks it dirty.
+func (c *cache[V]) write(i uint32, e *entry[V]) {
+	if e.meta>>flagBits != c.x.s.step {
+		c.log(i, e)
+	}
+	if e.meta&flagDirty == 0 {
+		c.markDirty(i, e)
+	}
+	e.meta |= flagWrote | flagRef
+}
+
+func (c *cache[V]) markDirty(i uint32, e *entry[V]) {
+	e.meta |= flagDirty
+	if e.meta&flagLive != 0 {
+		e.meta |= flagBase
+	}
+	c.dirty = append(c.dirty, i)
+	c.x.s.dirty += int64(e.klen) + int64(unsafe.Sizeof(e.val))
+}
+
+// get returns the value of key, or nil.
+func (c *cache[V]) get(key []byte) *V {
+	i, e := c.lookup(key, false)
+	if e == nil || e.meta&flagLive == 0 {
+		return nil
+	}
+	if c.x.class == encoded {
+		// What the caller changes behind pointers before it says Set is undone too.
+		c.log(i, e)
+	}
+	e.meta |= flagRef
+	return &e.val
+}
+
+// update returns the value of key for writing; it is zero and now exists if it did not before.
+func (c *cache[V]) update(key []byte) (*V, bool) {
+	i, e := c.lookup(key, true)
+	c.write(i, e)
+	if e.meta&flagLive != 0 {
+		return &e.val, true
+	}
+	c.setLive(i, e, true)
+	return &e.val, false
+}
+
+// delete removes the value of key and reports whether there was one.
+func (c *cache[V]) delete(key []byte) bool {
+	i, e := c.lookup(key, false)
+	if e == nil || e.meta&flagLive == 0 {
+		return false
+	}
+	c.write(i, e)
+	c.setLive(i, e, false)
+	var zero V
+	e.val = zero
+	return true
+}
+
+func (c *cache[V]) end() {
+	if c.x.class == encoded {
+		for j := range c.undo {
+			i := c.undo[j].i
+			e := c.at(i)
+			if e.meta&flagWrote == 0 {
+				continue
+			}
+			enc := &c.encs[i>>pageBits][i&(pageSize-1)]
+			if e.meta&flagLive != 0 {
+				*enc = c.x.append((*enc)[:0], &e.val)
+			} else {
+				*enc = nil
+			}
+			c.resize(i, len(*enc))
+			e.meta &^= flagWrote
+		}
+	}
+	if c.x.class != plain {
+		clear(c.undo)
+	}
+	c.undo = c.undo[:0]
+}
+
+func (c *cache[V]) rollback() {
+	for j := len(c.undo) - 1; j >= 0; j-- {
+		u := &c.undo[j]
+		e := c.at(u.i)
+		live := u.flags&flagLive != 0
+		e.val = u.val
+		if c.x.class == encoded && live {
+			c.x.decode(c.keyOf(e), c.encs[u.i>>pageBits][u.i&(pageSize-1)], &e.val)
+		}
+		c.setLive(u.i, e, live)
+		e.meta = uint64(u.flags)
+	}
+	c.dirty = c.dirty[:c.dirtyMark]
+	for j := range c.undo {
+		i := c.undo[j].i
+		c.drop(i, c.at(i))
+	}
+	clear(c.undo)
+	c.undo = c.undo[:0]
+}
+
+// drop removes an entry that stands for nothing.
+func (c *cache[V]) drop(i uint32, e *entry[V]) {
+	if e.meta&flagUsed != 0 && e.meta&(flagLive|flagDirty|flagSealed) == 0 && e.pend == 0 {
+		c.remove(i, e)
+	}
+}
+
+func (c *cache[V]) seal() {
+	if len(c.dirty) == 0 {
+		return
+	}
+	s := c.x.s
+	c.sealedAt = len(s.changes)
+	for _, i := range c.dirty {
+		e := c.at(i)
+		if e.meta&(flagLive|flagBase) == 0 {
+			e.meta &^= flagDirty
+			c.drop(i, e)
+			continue
+		}
+		ch := Change{Changelog: c.x.changelog, Key: c.keyOf(e)}
+		if e.meta&flagLive != 0 {
+			ch.Value = c.encode(i, e)
+		}
+		s.changes = append(s.changes, ch)
+		c.sealed = append(c.sealed, i)
+		e.meta = e.meta&^(flagDirty|flagBase) | flagSealed
+	}
+	c.dirty = c.dirty[:0]
+	c.x.use()
+}
+
+// encode writes an entry's value into the arena of the sealed epoch, and lets go of what the value shares with fetched
+// records: strings, or whatever the user put into it.
+func (c *cache[V]) encode(i uint32, e *entry[V]) []byte {
+	s := c.x.s
+	tail := s.arena.tail()
+	if c.x.class == encoded {
+		enc := s.arena.keep(append(tail, c.encs[i>>pageBits][i&(pageSize-1)]...))
+		c.x.decode(c.keyOf(e), enc, &e.val)
+		return enc
+	}
+	enc := s.arena.keep(c.x.append(tail, &e.val))
+	if c.x.class == strung {
+		c.x.decode(c.keyOf(e), enc, &e.val)
+		c.resize(i, len(enc))
+	}
+	return enc
+}
+
+func (c *cache[V]) committed() {
+	s := c.x.s
+	for j, i := range c.sealed {
+		e := c.at(i)
+		e.meta &^= flagSealed
+		if e.pend == 0 {
+			c.pend = append(c.pend, pendRec{})
+			c.pendOf = append(c.pendOf, i)
+			e.pend = uint32(len(c.pend))
+			s.pend.bytes += int64(e.klen) + pendOverhead
+		}
+		s.pend.put(&c.pend[e.pend-1], s.changes[c.sealedAt+j].Value)
+	}
+	c.sealed = c.sealed[:0]
+}
+
+func (c *cache[V]) gather(items *[]pendItem) {
+	for j, i := range c.pendOf {
+		*items = append(*items, newPendItem(c.keyOf(c.at(i)), c.x.s.pend.value(&c.pend[j])))
+	}
+}
+
+func (c *cache[V]) written() {
+	for _, i := range c.pendOf {
+		e := c.at(i)
+		e.pend = 0
+		c.drop(i, e)
+	}
+	c.pend, c.pendOf = c.pend[:0], c.pendOf[:0]
+}
+
+// forget discards what is pending, of a window that is gone.
+func (c *cache[V]) forget() {
+	for j, i := range c.pendOf {
+		c.x.s.pend.bytes -= int64(c.at(i).klen) + pendOverhead + int64(c.pend[j].cap)
+	}
+	c.pend, c.pendOf = c.pend[:0], c.pendOf[:0]
+}
+
+// evict drops clean entries that were not looked at for a round of the clock.
+func (c *cache[V]) evict(want int64) (freed int64) {
+	before := c.bytes
+	for range 2 * int(c.n) {
+		if before-c.bytes >= want {
+			break
+		}
+		if c.hand >= c.n {
+			c.hand = 0
+		}
+		i := c.hand
+		c.hand++
+		e := c.at(i)
+		switch {
+		case e.meta&flagUsed == 0 || e.meta&(flagDirty|flagSealed) != 0 || e.pend != 0:
+		case e.meta&flagRef != 0:
+			e.meta &^= flagRef
+		default:
+			if e.meta&flagLive != 0 {
+				c.complete = false
+			}
+			c.remove(i, e)
+		}
+	}
+	return before - c.bytes
+}
+
+// load fills an empty cache from the Store, as long as the caches are less than 3/4 full. If all of lo <= key < hi fits
+// the cache is complete from then on.
+func (c *cache[V]) load(lo, hi []byte) {
+	limit := c.x.s.cacheBytes / 4 * 3
+	c.complete = true
+	c.x.scan(lo, hi, func(key, val []byte) bool {
+		if c.x.s.used >= limit {
+			c.complete = false
+			return false
+		}
+		h := maphash.Bytes(c.x.s.seed, key)
+		if _, e := c.find(h, key); e != nil {
+			return true
+		}
+		i, e := c.insert(h, key)
+		c.fill(i, e, val)
+		return true
+	})
+}
+
+// each calls fn for each live entry of lo <= key < hi until it returns false: in key order if sorted is asked for or
+// part of them are in the Store only, else in an order that depends only on the order of writes. fn gets a
+// scratch value for what is not cached.
+func (c *cache[V]) each(lo, hi []byte, sorted bool, fn func(key []byte, v *V) bool) {
+	s := c.x.s
+	s.iterating++
+	defer func() { s.iterating-- }()
+	n := c.n
+	if c.complete && !sorted {
+		for i := range n {
+			e := c.at(i)
+			if e.meta&flagLive == 0 {
+				continue
+			}
+			if !fn(c.keyOf(e), c.visit(i, e)) {
+				return
+			}
+		}
+		return
+	}
+	items := make([]pendItem, 0, c.used)
+	idx := make([]uint32, 0, c.used)
+	for i := range n {
+		if e := c.at(i); e.meta&flagUsed != 0 {
+			items = append(items, newPendItem(c.keyOf(e), nil))
+			idx = append(idx, i)
+		}
+	}
+	order := make([]uint32, len(items))
+	for i := range order {
+		order[i] = uint32(i)
+	}
+	slices.SortFunc(order, func(a, b uint32) int { return items[a].compare(&items[b]) })
+	j := 0
+	// cached visits cached entries below key; it stops at stop.
+	cached := func(below []byte) bool {
+		for ; j < len(order) && (below == nil || bytes.Compare(items[order[j]].key, below) < 0); j++ {
+			i := idx[order[j]]
+			if e := c.at(i); e.meta&flagLive != 0 && !fn(items[order[j]].key, c.visit(i, e)) {
+				return false
+			}
+		}
+		return true
+	}
+	if c.complete {
+		cached(nil)
+		return
+	}
+	var scratch V
+	stopped := false
+	c.x.scan(lo, hi, func(key, val []byte) bool {
+		if stopped = !cached(key); stopped {
+			return false
+		}
+		if j < len(order) && bytes.Equal(items[order[j]].key, key) {
+			return true // the cached entry is newer; it is visited next
+		}
+		// Written since the iteration began and cached now: not before the end of it.
+		if _, e := c.find(maphash.Bytes(s.seed, key), key); e != nil {
+			if e.meta&flagLive == 0 {
+				return true
+			}
+			stopped = !fn(key, &e.val)
+			return !stopped
+		}
+		c.x.decode(key, val, &scratch)
+		stopped = !fn(key, &scratch)
+		return !stopped
+	})
+	if !stopped {
+		cached(nil)
+	}
+}
+
+// visit hands out a value for reading.
+func (c *cache[V]) visit(i uint32, e *entry[V]) *V {
+	if c.x.class == encoded {
+		c.log(i, e)
+	}
+	return &e.val
+}

@@ -1,0 +1,103 @@
+package statestore
+
+// Map is a keyed store of maps: for each key of a key group, one V for each map key, in the order of the map keys. The
+// map of a key is read as a whole when it is first used and is not in memory.
+type Map[K, MK comparable, V any] struct {
+	b      buckets[V]
+	kw     keyWriter[K]
+	mw     keyWriter[MK]
+	buf    []byte // physical key of the running call; starts with the store id
+	prefix int    // length of the part in front of the map key
+}
+
+// NewMap opens a store of kind KindMap in s.
+func NewMap[K, MK comparable, V any](s *State, spec Spec, kc KeyCodec[K], mkc KeyCodec[MK], vc Codec[V]) (*Map[K, MK, V], error) {
+	x, err := newValues(s, spec, vc)
+	if err != nil {
+		return nil, err
+	}
+	m := &Map[K, MK, V]{kw: newKeyWriter(kc), mw: newKeyWriter(mkc), buf: appendID(make([]byte, 0, 64), spec.ID)}
+	if err := m.b.open(x); err != nil {
+		return nil, err
+	}
+	return m, s.register(spec, KindMap, &m.b)
+}
+
+func (m *Map[K, MK, V]) bucket(g Group, k K, insert bool) *bucket[V] {
+	m.buf = m.kw.append(append(m.buf[:4], byte(g>>8), byte(g)), k)
+	m.prefix = len(m.buf)
+	return m.b.get(m.buf, insert)
+}
+
+func (m *Map[K, MK, V]) key(mk MK) []byte {
+	m.buf = m.mw.append(m.buf[:m.prefix], mk)
+	return m.buf
+}
+
+// find returns the entry, or nil.
+func (m *Map[K, MK, V]) find(g Group, k K, mk MK) *elem[V] {
+	b := m.bucket(g, k, false)
+	if b == nil {
+		return nil
+	}
+	if i, ok := b.find(m.key(mk)); ok && b.elems[i].meta&flagLive != 0 {
+		return b.elems[i]
+	}
+	return nil
+}
+
+// Get returns the value of mk in the map of k, or nil. It is for reading, and valid until the next call on the State.
+func (m *Map[K, MK, V]) Get(g Group, k K, mk MK) *V {
+	if e := m.find(g, k, mk); e != nil {
+		return m.b.read(e)
+	}
+	return nil
+}
+
+// Put sets the value of mk in the map of k.
+func (m *Map[K, MK, V]) Put(g Group, k K, mk MK, v V) {
+	b := m.bucket(g, k, true)
+	*m.b.update(b, m.key(mk)) = v
+}
+
+// Delete removes mk from the map of k.
+func (m *Map[K, MK, V]) Delete(g Group, k K, mk MK) {
+	if e := m.find(g, k, mk); e != nil {
+		m.b.delete(e)
+	}
+}
+
+// All calls yield for the entries of the map of k in the order of the map keys until it returns false. The value is for
+// reading and valid during the call. yield may write the map; it does not see what it adds.
+func (m *Map[K, MK, V]) All(g Group, k K, yield func(mk MK, v *V) bool) {
+	if b := m.bucket(g, k, false); b != nil {
+		m.walk(b, nil, nil, yield)
+	}
+}
+
+// Range is All for from <= mk < to.
+func (m *Map[K, MK, V]) Range(g Group, k K, from, to MK, yield func(mk MK, v *V) bool) {
+	b := m.bucket(g, k, false)
+	if b == nil {
+		return
+	}
+	// walk needs the bounds only before its first call of yield, which may write to buf.
+	lo := m.key(from)
+	hi := m.mw.append(append(make([]byte, 0, len(lo)+16), m.buf[:m.prefix]...), to)
+	m.walk(b, lo, hi, yield)
+}
+
+func (m *Map[K, MK, V]) walk(b *bucket[V], lo, hi []byte, yield func(mk MK, v *V) bool) {
+	n := len(b.prefix)
+	m.b.walk(b, lo, hi, func(e *elem[V]) bool {
+		mk, _ := decodeUser(m.b.x, m.mw.kc, e.key, n)
+		return yield(mk, m.b.read(e))
+	})
+}
+
+// Clear removes the map of k.
+func (m *Map[K, MK, V]) Clear(g Group, k K) {
+	if b := m.bucket(g, k, false); b != nil {
+		m.b.walk(b, nil, nil, func(e *elem[V]) bool { m.b.delete(e); return true })
+	}
+}

@@ -1,0 +1,87 @@
+package statestore
+
+// Table is a keyed store: one V for each key of a key group.
+type Table[K comparable, V any] struct {
+	c   cache[V]
+	kw  keyWriter[K]
+	buf []byte // physical key of the running call; starts with the store id
+}
+
+// NewTable opens a table of kind KindTable in s. Stored entries are loaded as far as the caches have room. It fails
+// if the values in the store were written in a form that vc cannot read.
+func NewTable[K comparable, V any](s *State, spec Spec, kc KeyCodec[K], vc Codec[V]) (*Table[K, V], error) {
+	x, err := newValues(s, spec, vc)
+	if err != nil {
+		return nil, err
+	}
+	t := &Table[K, V]{kw: newKeyWriter(kc), buf: appendID(make([]byte, 0, 64), spec.ID)}
+	t.c.init(x)
+	if err := s.register(spec, KindTable, (*tableSub[V])(&t.c)); err != nil {
+		return nil, err
+	}
+	if err := catch(func() { t.c.load(t.buf[:4], successor(t.buf[:4])) }); err != nil {
+		return nil, err
+	}
+	return t, nil
+}
+
+// catch turns a Fault into an error.
+func catch(f func()) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			f, ok := r.(*Fault)
+			if !ok {
+				panic(r)
+			}
+			err = f
+		}
+	}()
+	f()
+	return nil
+}
+
+func (t *Table[K, V]) key(g Group, k K) []byte {
+	t.buf = t.kw.append(append(t.buf[:4], byte(g>>8), byte(g)), k)
+	return t.buf
+}
+
+// Get returns the value of k, or nil. It is for reading, and valid until the next call on the State.
+func (t *Table[K, V]) Get(g Group, k K) *V { return t.c.get(t.key(g, k)) }
+
+// Update returns the value of k for writing, and whether it existed; it is zero if not. It may be changed in place until
+// End or Rollback.
+func (t *Table[K, V]) Update(g Group, k K) (v *V, existed bool) { return t.c.update(t.key(g, k)) }
+
+// Set sets the value of k.
+func (t *Table[K, V]) Set(g Group, k K, v V) {
+	p, _ := t.c.update(t.key(g, k))
+	*p = v
+}
+
+// Delete removes k.
+func (t *Table[K, V]) Delete(g Group, k K) { t.c.delete(t.key(g, k)) }
+
+// All calls yield for all entries, ordered by key group and key, until it returns false. The value is for reading
+// and valid during the call. Entries that are added meanwhile may or may not be visited.
+func (t *Table[K, V]) All(yield func(g Group, k K, v *V) bool) {
+	lo := appendID(nil, t.c.x.spec.ID)
+	t.c.each(lo, successor(lo), true, func(key []byte, v *V) bool {
+		k, _ := decodeUser(t.c.x, t.kw.kc, key, 6)
+		return yield(groupOf(key[4:]), k, v)
+	})
+}
+
+func groupOf(b []byte) Group { return Group(b[0])<<8 | Group(b[1]) }
+
+// tableSub is the cache of a table as a substore.
+type tableSub[V any] cache[V]
+
+func (t *tableSub[V]) cache() *cache[V] { return (*cache[V])(t) }
+
+func (t *tableSub[V]) seal()                             { t.cache().seal() }
+func (t *tableSub[V]) committed()                        { t.cache().committed() }
+func (t *tableSub[V]) gather(_ Batch, items *[]pendItem) { t.cache().gather(items) }
+func (t *tableSub[V]) written()                          { t.cache().written() }
+func (t *tableSub[V]) evict(want int64) int64            { return t.cache().evict(want) }
+func (t *tableSub[V]) cached() int64                     { return t.bytes }
+func (t *tableSub[V]) horizon() (ID, int64, bool)        { return 0, 0, false }
