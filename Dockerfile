@@ -11,13 +11,13 @@ COPY . .
 
 FROM source AS build
 ARG VERSION=dev
-ARG COMMIT=unknown
-RUN CGO_ENABLED=0 go build -trimpath -ldflags "-s -w -X main.version=${VERSION} -X main.commit=${COMMIT}" -o /out/millrace ./cmd/millrace \
+RUN CGO_ENABLED=0 go build -trimpath -ldflags "-s -w -X github.com/millrace-stream/millrace.version=${VERSION}" -o /out/millrace ./cmd/millrace \
  && mkdir /out/state
 
 FROM source AS build-example
+ARG VERSION=dev
 ARG EXAMPLE=window-count
-RUN CGO_ENABLED=0 go build -trimpath -ldflags "-s -w" -o /out/program ./examples/${EXAMPLE}
+RUN CGO_ENABLED=0 go build -trimpath -ldflags "-s -w -X github.com/millrace-stream/millrace.version=${VERSION}" -o /out/program ./examples/${EXAMPLE}
 
 # Nothing but the static binary, the certificate authorities for TLS to brokers, and a state folder of the user's own.
 FROM scratch AS base

@@ -6,8 +6,7 @@ SHELL       := /bin/bash
 GO      ?= go
 BIN     := $(CURDIR)/bin
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
-COMMIT  ?= $(shell git rev-parse --short HEAD 2>/dev/null || echo unknown)
-LDFLAGS := -s -w -X main.version=$(VERSION) -X main.commit=$(COMMIT)
+LDFLAGS := -s -w -X github.com/millrace-stream/millrace.version=$(VERSION)
 
 GOLANGCI_VERSION := v2.15.0
 GOLANGCI         := $(BIN)/golangci-lint
@@ -77,7 +76,7 @@ demo: ## Run the demo: an embedded broker, a kill, a verdict
 
 .PHONY: docker
 docker: ## Build the container image millrace:VERSION
-	docker build --build-arg VERSION=$(VERSION) --build-arg COMMIT=$(COMMIT) -t millrace:$(VERSION) .
+	docker build --build-arg VERSION=$(VERSION) -t millrace:$(VERSION) .
 
 .PHONY: clean
 clean: ## Remove what was built here
