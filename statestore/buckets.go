@@ -29,7 +29,8 @@ type bucket[V any] struct {
 	prefix  string     // store id, key group, key
 	elems   []*elem[V] // by key; an elem without a value is deleted and not yet so in the Store
 	live    int
-	walking int  // iterations under way: elems is copied before it changes
+	walking int  // iterations under way
+	shared  bool // with one of them: elems is copied before it changes
 	ref     bool // looked at since the last eviction
 }
 
@@ -106,8 +107,8 @@ func (k *bucket[V]) find(key []byte) (int, bool) {
 
 // own makes elems safe to change below a running iteration.
 func (k *bucket[V]) own() {
-	if k.walking > 0 {
-		k.elems = slices.Clone(k.elems)
+	if k.walking > 0 && k.shared {
+		k.elems, k.shared = slices.Clone(k.elems), false
 	}
 }
 
@@ -224,6 +225,7 @@ func (b *buckets[V]) walk(k *bucket[V], lo, hi []byte, fn func(e *elem[V]) bool)
 	s := b.x.s
 	s.iterating++
 	k.walking++
+	k.shared = true
 	defer func() { s.iterating--; k.walking-- }()
 	for _, e := range k.elems[from:to] {
 		if e.meta&flagLive != 0 && !fn(e) {
@@ -304,7 +306,9 @@ func (b *buckets[V]) seal() {
 	}
 	clear(b.dirty)
 	b.dirty = b.dirty[:0]
-	b.x.use()
+	if len(b.sealed) > 0 {
+		b.x.use()
+	}
 }
 
 func (b *buckets[V]) committed() {
@@ -369,17 +373,3 @@ func (b *buckets[V]) evict(want int64) int64 {
 func (b *buckets[V]) cached() int64 { return b.bytes }
 
 func (b *buckets[V]) horizon() (ID, int64, bool) { return 0, 0, false }
-
-// each calls fn for all entries of the store in key order.
-func (b *buckets[V]) prefixes(fn func(prefix []byte) bool) {
-	seen := make([]string, 0, len(b.m))
-	for p := range b.m {
-		seen = append(seen, p)
-	}
-	slices.Sort(seen)
-	for _, p := range seen {
-		if !fn([]byte(p)) {
-			return
-		}
-	}
-}

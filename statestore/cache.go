@@ -444,7 +444,9 @@ func (c *cache[V]) seal() {
 		e.meta = e.meta&^(flagDirty|flagBase) | flagSealed
 	}
 	c.dirty = c.dirty[:0]
-	c.x.use()
+	if len(c.sealed) > 0 {
+		c.x.use()
+	}
 }
 
 // encode writes an entry's value into the arena of the sealed epoch, and lets go of what the value shares with fetched

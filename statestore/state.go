@@ -66,6 +66,7 @@ type State struct {
 	evictAt   int64 // used that makes Begin evict
 	iterating int   // no eviction below a running iteration
 	dirty     int64
+	near      int        // nearTimers, or less in tests
 	items     []pendItem // scratch of WriteBehind
 }
 
@@ -97,7 +98,7 @@ func NewState(store Store, o StateOptions) *State {
 	if o.CacheBytes <= 0 {
 		o.CacheBytes = DefaultCacheBytes
 	}
-	return &State{store: store, cacheBytes: o.CacheBytes, evictAt: o.CacheBytes, seed: maphash.MakeSeed(), step: 1,
+	return &State{store: store, cacheBytes: o.CacheBytes, evictAt: o.CacheBytes, seed: maphash.MakeSeed(), step: 1, near: nearTimers,
 		horizons: map[ID]int64{}}
 }
 

@@ -20,7 +20,7 @@ type Timers[K comparable] struct {
 	near []byte // physical key; nil: all timers are in memory
 	heap []timerNode
 	pos  []int32 // of an entry in heap, + 1
-	size int     // nearTimers, or less in tests
+	size int     // State.near
 }
 
 type timerNode struct {
@@ -47,7 +47,7 @@ func NewTimers[K comparable](s *State, spec Spec, kc KeyCodec[K]) (*Timers[K], e
 	if err != nil {
 		return nil, err
 	}
-	t := &Timers[K]{kw: newKeyWriter(kc), buf: appendID(make([]byte, 0, 64), spec.ID), size: nearTimers}
+	t := &Timers[K]{kw: newKeyWriter(kc), buf: appendID(make([]byte, 0, 64), spec.ID), size: s.near}
 	t.c.init(x)
 	t.c.changed = t.changed
 	if err := s.register(spec, KindTimers, (*timersSub[K])(t)); err != nil {
@@ -282,7 +282,16 @@ func (u *timersSub[K]) written() {
 	t.spill()
 }
 
-// evict does nothing: the near timers are needed, and the others leave when they are written.
-func (u *timersSub[K]) evict(int64) int64          { return 0 }
+// evict drops what is remembered of far and absent timers; the near ones are needed.
+func (u *timersSub[K]) evict(int64) (freed int64) {
+	t := (*Timers[K])(u)
+	before := t.c.bytes
+	for i := range t.c.n {
+		t.c.drop(i, t.c.at(i))
+		t.forgetFar(i)
+	}
+	return before - t.c.bytes
+}
+
 func (u *timersSub[K]) cached() int64              { return u.c.bytes }
 func (u *timersSub[K]) horizon() (ID, int64, bool) { return 0, 0, false }
