@@ -217,15 +217,26 @@ func balance(l Layout, members []groupMember) map[string][]record.SubtaskID {
 		for i := range ms {
 			left[i] = quota[i][j]
 		}
-		var free []record.SubtaskID
-		for k := range s.Parallelism {
-			id := record.SubtaskID{SubTopology: s.ID, Index: k}
-			if i, ok := owner[id]; ok && left[i] > 0 {
-				left[i]--
-				out[ms[i].ID] = append(out[ms[i].ID], id)
-				continue
+		// An owner that must give something up gives what lies on somebody else's disk too.
+		elsewhere := func(id record.SubtaskID) bool {
+			return slices.ContainsFunc(holds, func(h map[record.SubtaskID]bool) bool { return h[id] })
+		}
+		stays := make([]bool, s.Parallelism)
+		for _, wanted := range []bool{false, true} {
+			for k := range s.Parallelism {
+				id := record.SubtaskID{SubTopology: s.ID, Index: k}
+				if i, ok := owner[id]; ok && left[i] > 0 && elsewhere(id) == wanted {
+					left[i]--
+					out[ms[i].ID] = append(out[ms[i].ID], id)
+					stays[k] = true
+				}
 			}
-			free = append(free, id)
+		}
+		var free []record.SubtaskID
+		for k, stay := range stays {
+			if !stay {
+				free = append(free, record.SubtaskID{SubTopology: s.ID, Index: k})
+			}
 		}
 		var rest []record.SubtaskID
 		for _, id := range free {

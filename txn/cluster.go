@@ -284,10 +284,14 @@ func (c *Cluster) connectError(err error) (wrapped error, permanent bool) {
 	case errors.As(err, &alert), strings.Contains(err.Error(), "remote error: tls"):
 		return fail(ErrUnreachable, "the broker refused the TLS handshake: check the client certificate and key"), true
 	case errors.As(err, &firstEOF), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
-		hint := "the broker closed the connection at once: the listener probably wants TLS or SASL"
+		guess := []string{"wants TLS", "wants SASL"}
 		if tlsOn {
-			hint = "the broker closed the connection at once: the listener probably speaks plaintext, or wants SASL"
+			guess[0] = "speaks plaintext"
 		}
+		if c.opts.SASL.Mechanism != "" {
+			guess[1] = "refuses the credentials (check sasl mechanism, username and password)"
+		}
+		hint := "the broker closed the connection at once: the listener probably " + strings.Join(guess, " or ")
 		return fail(ErrUnreachable, hint), false
 	case strings.Contains(err.Error(), "invalid large response size"):
 		// A TLS alert read as a Kafka response: its first bytes make an absurd length.
@@ -299,7 +303,11 @@ func (c *Cluster) connectError(err error) (wrapped error, permanent bool) {
 	case errors.As(err, &opErr) && opErr.Op == "dial":
 		return fail(ErrUnreachable, "check that the brokers run and that address and port are right"), false
 	case isCtxErr(err), errors.Is(err, os.ErrDeadlineExceeded):
-		return fail(ErrUnreachable, "no answer in time: check address, firewall, and whether the listener wants TLS"), false
+		hint := "whether the listener wants TLS"
+		if tlsOn {
+			hint = "whether TLS is on at the listener"
+		}
+		return fail(ErrUnreachable, "no answer in time: check address, firewall, and "+hint), false
 	default:
 		return fail(ErrUnreachable, "check the brokers setting and the listener's security protocol"), false
 	}

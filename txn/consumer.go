@@ -47,7 +47,7 @@ func (c *Cluster) NewConsumer() (*Consumer, error) {
 }
 
 // Add starts to read partitions at just these offsets. A partition that is already read starts again there, and is
-// not paused.
+// not paused. That a topic does not exist is not told here (a new topic may take a while): see Topics and WatchTopics.
 func (k *Consumer) Add(at map[record.TopicPartition]int64) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -73,36 +73,59 @@ func (c *Cluster) Topics(ctx context.Context, names ...string) (map[string]Topic
 
 // topicIDs fills what metadata tells: id, partitions, replication factor.
 func (c *Cluster) topicIDs(ctx context.Context, names []string) (map[string]TopicInfo, error) {
+	out, _, err := c.metadata(ctx, names)
+	return out, err
+}
+
+// metadata describes topics by one metadata request; leaderless names a topic of which a partition has no leader, or
+// is "".
+func (c *Cluster) metadata(ctx context.Context, names []string) (infos map[string]TopicInfo, leaderless string, err error) {
 	for {
-		details, err := c.adm.ListTopics(ctx, names...)
-		if err != nil {
-			return nil, fmt.Errorf("describe topics: %w", err)
+		req := kmsg.NewPtrMetadataRequest()
+		for _, n := range names {
+			t := kmsg.NewMetadataRequestTopic()
+			t.Topic = kmsg.StringPtr(n)
+			req.Topics = append(req.Topics, t)
 		}
-		out := make(map[string]TopicInfo, len(names))
+		resp, err := req.RequestWith(ctx, c.cl)
+		if err != nil {
+			return nil, "", fmt.Errorf("describe topics: %w", err)
+		}
+		infos, leaderless = make(map[string]TopicInfo, len(names)), ""
 		var retry error
-		for _, d := range details {
+		for _, t := range resp.Topics {
+			name := ""
+			if t.Topic != nil {
+				name = *t.Topic
+			}
+			err := kerr.ErrorForCode(t.ErrorCode)
 			switch {
-			case d.Err == nil:
-				ti := TopicInfo{
-					Name: d.Topic, ID: d.ID, Partitions: int32(len(d.Partitions)), RetentionMs: -1,
-					ReplicationFactor: d.Partitions.NumReplicas(),
+			case err == nil:
+				ti := TopicInfo{Name: name, ID: t.TopicID, Partitions: int32(len(t.Partitions)), RetentionMs: -1}
+				for i, p := range t.Partitions {
+					if i == 0 || len(p.Replicas) < ti.ReplicationFactor {
+						ti.ReplicationFactor = len(p.Replicas)
+					}
+					if p.Leader < 0 {
+						leaderless = name
+					}
 				}
-				out[d.Topic] = ti
-			case errors.Is(d.Err, kerr.UnknownTopicOrPartition), errors.Is(d.Err, kerr.UnknownTopicID):
+				infos[name] = ti
+			case errors.Is(err, kerr.UnknownTopicOrPartition), errors.Is(err, kerr.UnknownTopicID):
 				// Missing.
-			case errors.Is(d.Err, kerr.TopicAuthorizationFailed):
-				return nil, authErr("describe topic "+d.Topic, "topic "+d.Topic, "Describe and DescribeConfigs", d.Err)
-			case kerr.IsRetriable(d.Err):
-				retry = fmt.Errorf("describe topic %s: %w", d.Topic, d.Err)
+			case isAuthErr(err):
+				return nil, "", authErr("describe topic "+name, "topic "+name, "Describe and DescribeConfigs", err)
+			case kerr.IsRetriable(err):
+				retry = fmt.Errorf("describe topic %s: %w", name, err)
 			default:
-				return nil, fmt.Errorf("describe topic %s: %w", d.Topic, d.Err)
+				return nil, "", fmt.Errorf("describe topic %s: %w", name, err)
 			}
 		}
 		if retry == nil {
-			return out, nil
+			return infos, leaderless, nil
 		}
 		if sleep(ctx, retryPause) != nil {
-			return nil, retry
+			return nil, "", retry
 		}
 	}
 }
@@ -297,20 +320,13 @@ func (c *Cluster) fallbackReplication(ctx context.Context) (int16, error) {
 // awaitTopics waits until just created topics are visible with a leader for each partition.
 func (c *Cluster) awaitTopics(ctx context.Context, names []string) (map[string]TopicInfo, error) {
 	for {
-		details, err := c.adm.ListTopics(ctx, names...)
+		infos, missing, err := c.metadata(ctx, names)
 		if err != nil {
-			return nil, fmt.Errorf("wait for created topics: %w", err)
+			return nil, err
 		}
-		missing := ""
 		for _, n := range names {
-			d, ok := details[n]
-			ready := ok && d.Err == nil && len(d.Partitions) > 0
-			for _, p := range d.Partitions {
-				ready = ready && p.Err == nil && p.Leader >= 0
-			}
-			if !ready {
+			if infos[n].Partitions == 0 {
 				missing = n
-				break
 			}
 		}
 		if missing == "" {
@@ -423,6 +439,10 @@ func (c *Cluster) listOffsets(ctx context.Context, what string, tps []record.Top
 		var retry error
 		for _, shard := range c.cl.RequestSharded(ctx, req) {
 			if shard.Err != nil {
+				if isAuthErr(shard.Err) {
+					return nil, authErr("list offsets", "topics "+strings.Join(slices.Sorted(maps.Keys(byTopic)), ", "), "Describe",
+						shard.Err)
+				}
 				retry = shard.Err
 				continue
 			}
@@ -479,7 +499,7 @@ func (c *Cluster) DeleteRecords(ctx context.Context, below map[record.TopicParti
 		if err != nil {
 			retry = err
 			if isAuthErr(err) {
-				return authErr("delete records", "the app's repartition topics", "Delete", err)
+				return authErr("delete records", "topics "+strings.Join(slices.Sorted(maps.Keys(todo)), ", "), "Delete", err)
 			}
 		}
 		done := make(map[record.TopicPartition]bool)
