@@ -1,8 +1,13 @@
 package format
 
 import (
+	"bytes"
+	"encoding/json"
+	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/go-json-experiment/json/jsontext"
 )
 
 type benchThree struct {
@@ -52,6 +57,89 @@ func BenchmarkEncode5(b *testing.B) {
 	for b.Loop() {
 		var err error
 		if dst, err = s.Append(dst[:0], &v); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func BenchmarkDecode5of5(b *testing.B) {
+	s := mustJSON[benchRow](b)
+	doc := []byte(`{"user":"u000123","item":"i0042","amount":12.34,"ts":1700000000000,"count":7}`)
+	b.ReportAllocs()
+	b.SetBytes(int64(len(doc)))
+	var v benchRow
+	for b.Loop() {
+		if err := s.Decode(doc, &v); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// BenchmarkDecodeJsontext is the walk that the decoder is measured against.
+func BenchmarkDecodeJsontext(b *testing.B) {
+	doc := benchDoc()
+	b.ReportAllocs()
+	var r bytes.Reader
+	d := jsontext.NewDecoder(&r)
+	for b.Loop() {
+		r.Reset(doc)
+		d.Reset(&r)
+		var v benchThree
+		if _, err := d.ReadToken(); err != nil {
+			b.Fatal(err)
+		}
+		for d.PeekKind() == '"' {
+			name, err := d.ReadValue()
+			if err != nil {
+				b.Fatal(err)
+			}
+			switch string(name) {
+			case `"user"`:
+				t, _ := d.ReadToken()
+				v.User = t.String()
+			case `"amount"`:
+				t, _ := d.ReadToken()
+				v.Amount, _ = t.Float()
+			case `"ts"`:
+				t, _ := d.ReadToken()
+				v.TS, _ = t.Int()
+			default:
+				if err := d.SkipValue(); err != nil {
+					b.Fatal(err)
+				}
+			}
+		}
+		if v.TS != 1700000000000 {
+			b.Fatal(v)
+		}
+	}
+}
+
+// BenchmarkEncodeByHand is the code that the encoder is measured against.
+func BenchmarkEncodeByHand(b *testing.B) {
+	v := benchRow{"u000123", "i0042", 12.34, 1700000000000, 7}
+	var dst []byte
+	b.ReportAllocs()
+	for b.Loop() {
+		dst = append(dst[:0], `{"user":`...)
+		dst, _ = jsontext.AppendQuote(dst, v.User)
+		dst = append(dst, `,"item":`...)
+		dst, _ = jsontext.AppendQuote(dst, v.Item)
+		dst = append(dst, `,"amount":`...)
+		dst = strconv.AppendFloat(dst, v.Amount, 'f', -1, 64)
+		dst = append(dst, `,"ts":`...)
+		dst = strconv.AppendInt(dst, v.TS, 10)
+		dst = append(dst, `,"count":`...)
+		dst = strconv.AppendInt(dst, v.Count, 10)
+		dst = append(dst, '}')
+	}
+}
+
+func BenchmarkEncodeEncodingJSON(b *testing.B) {
+	v := benchRow{"u000123", "i0042", 12.34, 1700000000000, 7}
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := json.Marshal(&v); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -736,9 +736,6 @@ func (n *node) decodeTime(src []byte, i int, p unsafe.Pointer) (int, *JSONError)
 	}
 	per := perSecond[n.unit]
 	sec, rest := v/per, v%per
-	if rest < 0 {
-		sec, rest = sec-1, rest+per
-	}
 	// The years that time.Time can print. What is beyond is another unit, most likely.
 	if sec < minSecond || sec > maxSecond {
 		e := n.outOfRange(src, i)

@@ -89,10 +89,10 @@ const (
 	highs = 0x8080808080808080
 )
 
-// special marks the bytes of w that end the plain run of a string: quote, backslash, controls, non-ASCII. The lowest
-// mark is exact, those above it may be false.
+// special marks the bytes of w that end the plain run of a string: quote, backslash, controls, non-ASCII (the high bit
+// of such a byte stays in at least one of the last two terms). The lowest mark is exact, those above it may be false.
 func special(w uint64) uint64 {
-	return ((w - ones*0x20) | ((w ^ ones*'"') - ones) | ((w ^ ones*'\\') - ones) | w) & highs
+	return ((w - ones*0x20) | ((w ^ ones*'"') - ones) | ((w ^ ones*'\\') - ones)) & highs
 }
 
 // scanString takes the index behind the opening quote and returns that of the closing one.
