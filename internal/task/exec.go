@@ -1,0 +1,330 @@
+package task
+
+import (
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"strconv"
+	"unicode/utf8"
+
+	"github.com/millrace-stream/millrace/internal/record"
+	"github.com/millrace-stream/millrace/statestore"
+)
+
+// Exec is what the operator chain of a task knows about the step that runs: one Exec per task, handed down the chain.
+type Exec struct {
+	Time  int64            // event time, ms: of the record, the timer, or end-1 of the window
+	Group statestore.Group // key group of the current key
+	Op    int32            // operator whose user code runs, -1 = none: a panic is its failure
+
+	t    *Task
+	part *part          // of the record that runs, nil when a timer or window fires
+	rec  *record.Record // likewise
+}
+
+// Now is the processing time in ms, as the engine told it.
+func (x *Exec) Now() int64 { return x.t.now }
+
+// State is the state of the subtask.
+func (x *Exec) State() *statestore.State { return x.t.env.State }
+
+// Subtask is the id of the subtask and the number of subtasks beside it.
+func (x *Exec) Subtask() (id record.SubtaskID, parallelism int) {
+	return x.t.env.Subtask, x.t.env.Parallelism
+}
+
+// Record is the input record that runs with the place it came from; nil when a timer or a window fires.
+func (x *Exec) Record() (r *record.Record, topic string, partition int32) {
+	if x.part == nil {
+		return nil, "", 0
+	}
+	return x.rec, x.part.in.env.Topic, x.part.number
+}
+
+// SourcePartition is the partition that a keyless output follows: the one of the record, else the subtask's index.
+func (x *Exec) SourcePartition() int32 {
+	if x.part == nil {
+		return int32(x.t.env.Subtask.Index)
+	}
+	return x.part.number
+}
+
+// CountLate counts a late record.
+func (x *Exec) CountLate() { x.t.c.late++ }
+
+// Buf returns an empty, never nil slice; what is appended to it becomes the key or value of an output with Keep.
+func (x *Exec) Buf() []byte { return x.t.arena.buf() }
+
+// Keep ends what Buf began.
+func (x *Exec) Keep(b []byte) []byte { return x.t.arena.keep(b) }
+
+// recordOverhead is what Kafka's record format needs at most beside key, value and headers: varints of length,
+// timestamp and offset deltas, key and value lengths, the attributes and the number of headers.
+const recordOverhead = 32
+
+// Output writes one record. A record that the topic would refuse is a failure of operator op.
+func (x *Exec) Output(op, output, partition int32, key, value []byte, headers []record.Header, timestamp int64, maxBytes int) error {
+	t := x.t
+	size := len(key) + len(value) + recordOverhead
+	for i := range headers {
+		size += len(headers[i].Key) + len(headers[i].Value) + 10
+	}
+	o := &t.env.Outputs[output]
+	limit := o.MaxRecordBytes
+	if maxBytes > 0 && (limit <= 0 || maxBytes < limit) {
+		limit = maxBytes
+	}
+	if limit > 0 && size > limit {
+		return x.Fail(op, BadData, fmt.Errorf("write to topic %s: record with key %s has %d bytes, the limit is %d; raise max.message.bytes of the topic or make the record smaller", o.Topic, quoteKey(key), size, limit))
+	}
+	if partition < 0 || partition >= o.Partitions {
+		return x.Fail(op, UserCode, fmt.Errorf("write to topic %s: partition %d does not exist, the topic has %d", o.Topic, partition, o.Partitions))
+	}
+	// Kafka knows no times before 1970.
+	t.outs = append(t.outs, record.Output{Topic: output, Partition: partition, Key: key, Value: value, Headers: headers, Timestamp: max(timestamp, 0)})
+	t.c.recordsOut++
+	t.c.bytesOut += int64(size - recordOverhead)
+	return nil
+}
+
+// OutputRepartition is Output for a repartition topic: the partition gets the epoch's watermark too.
+func (x *Exec) OutputRepartition(op int32, repartition int, partition int32, key, value []byte, maxBytes int) error {
+	r := &x.t.reparts[repartition]
+	// The event time is in the frame. The broker must not judge it (message.timestamp.after.max.ms is an hour).
+	if err := x.Output(op, int32(r.Output), partition, key, value, nil, x.t.now, maxBytes); err != nil {
+		return err
+	}
+	r.touched[partition] = true
+	return nil
+}
+
+// Partitions is the number of partitions of an output.
+func (x *Exec) Partitions(output int32) int32 { return x.t.env.Outputs[output].Partitions }
+
+// Failure is a failed operator on its way up the chain to the step that it ends.
+type Failure struct {
+	op     int32
+	class  Class
+	policy Policy // instead of the operator's; PolicyDefault = none
+	err    error
+	stack  []byte
+}
+
+func (f *Failure) Error() string { return f.err.Error() }
+
+// Unwrap gives the cause.
+func (f *Failure) Unwrap() error { return f.err }
+
+// Fail marks err as a failure of operator op. A Failure from further down stays as it is.
+func (x *Exec) Fail(op int32, class Class, err error) error {
+	if f, ok := err.(*Failure); ok {
+		return f
+	}
+	return &Failure{op: op, class: class, err: err}
+}
+
+// FailWith is Fail with a policy of its own.
+func (x *Exec) FailWith(op int32, class Class, policy Policy, err error) error {
+	return &Failure{op: op, class: class, policy: policy, err: err}
+}
+
+// Input is the partition that the record that runs came from and the number of partitions of its topic; ok is false
+// when a timer or a window fires.
+func (x *Exec) Input() (partition, total int32, ok bool) {
+	if x.part == nil {
+		return 0, 0, false
+	}
+	return x.part.number, x.part.in.env.TotalPartitions, true
+}
+
+// fatal is a *Error that passes through user code unchanged: nothing else may decide about it.
+func fatal(err error) (*Error, bool) {
+	e, ok := err.(*Error)
+	return e, ok
+}
+
+// panicked turns a recovered panic into what it means.
+func (x *Exec) panicked(r any) error {
+	if f, ok := r.(*statestore.Fault); ok {
+		return x.locate(&Error{Kind: Fault, Cause: f.Err})
+	}
+	err, ok := r.(error)
+	if ok {
+		err = fmt.Errorf("panic: %w", err)
+	} else {
+		err = fmt.Errorf("panic: %v", r)
+	}
+	if x.Op < 0 {
+		return x.locate(&Error{Kind: Bug, Cause: err, Stack: debug.Stack()})
+	}
+	return &Failure{op: x.Op, class: UserCode, err: err, stack: debug.Stack()}
+}
+
+// locate fills in operator and position.
+func (x *Exec) locate(e *Error) *Error {
+	e.Offset = -1
+	if e.Operator == "" && x.Op >= 0 {
+		e.Operator = x.t.lay.Ops[x.Op].Name
+	}
+	if x.part != nil && x.rec != nil {
+		e.Topic, e.Partition, e.Offset = x.part.in.env.Topic, x.part.number, x.rec.Offset
+	}
+	return e
+}
+
+// mark is a point of the running epoch to which a failed step goes back.
+type mark struct {
+	outs  int
+	arena arenaMark
+	c     counters
+}
+
+// counters belong to steps: a failed one takes them back.
+type counters struct{ late, recordsOut, bytesOut int64 }
+
+func (x *Exec) begin() mark {
+	t := x.t
+	if t.stateful {
+		t.env.State.Begin()
+	}
+	return mark{len(t.outs), t.arena.mark(), t.c}
+}
+
+func (x *Exec) end() {
+	if x.t.stateful {
+		x.t.env.State.End()
+	}
+}
+
+func (x *Exec) rollback(m mark) {
+	t := x.t
+	if t.stateful {
+		t.env.State.Rollback()
+	}
+	clear(t.outs[m.outs:])
+	t.outs = t.outs[:m.outs]
+	t.arena.reset(m.arena)
+	t.c = m.c
+}
+
+// Atomic runs f as one atomic step outside of a record: a timer or one result of a window. When it fails, everything
+// that it did is undone and its operator's policy decides; the error is what stops the task, nil otherwise, and
+// skipped says that the step was given up. key encodes the key of the step for a dead letter.
+func (x *Exec) Atomic(op int32, g statestore.Group, eventTime int64, f func() error, key func(dst []byte) []byte) (skipped bool, err error) {
+	part, rec := x.part, x.rec
+	x.part, x.rec, x.Group, x.Time = nil, nil, g, eventTime
+	m := x.begin()
+	x.Op = op
+	if err = x.guarded(f); err == nil {
+		x.end()
+	} else {
+		x.rollback(m)
+		skipped = true
+		err = x.judge(err, func() ([]byte, []byte) { return x.Keep(key(x.Buf())), nil })
+	}
+	x.Op = -1
+	x.part, x.rec = part, rec
+	return skipped, err
+}
+
+func (x *Exec) guarded(f func() error) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = x.panicked(r)
+		}
+	}()
+	return f()
+}
+
+// judge decides about a failed, rolled back step: nil means that the task goes on without it.
+func (x *Exec) judge(err error, original func() (key, value []byte)) error {
+	t := x.t
+	if e, ok := fatal(err); ok {
+		return e
+	}
+	var f *Failure
+	if !errors.As(err, &f) {
+		f = &Failure{op: x.Op, class: UserCode, err: err}
+	}
+	x.Op = f.op
+	if f.class == internalData {
+		return x.locate(&Error{Kind: Internal, Cause: f.err, Stack: f.stack})
+	}
+	policy := f.policy
+	if policy == PolicyDefault && f.op >= 0 {
+		policy = t.lay.Ops[f.op].Policy
+	}
+	if policy == PolicyDefault && f.class == BadData {
+		if policy = t.lay.BadData; policy == PolicyDefault {
+			policy = PolicyDeadLetter
+		}
+	}
+	switch policy {
+	case PolicySkip:
+		t.skipped++
+		return nil
+	case PolicyDeadLetter:
+		if err := x.deadLetter(f, original); err != nil {
+			return err
+		}
+		t.deadLetters++
+		return nil
+	}
+	return x.locate(&Error{Kind: Data, Cause: f.err, Stack: f.stack})
+}
+
+// maxErrorText bounds the error header of a dead letter.
+const maxErrorText = 1024
+
+// deadLetter writes the original record with where it came from and why it is here.
+func (x *Exec) deadLetter(f *Failure, original func() (key, value []byte)) error {
+	t := x.t
+	out := t.lay.DeadLetter
+	if out < 0 {
+		return x.locate(&Error{Kind: Bug, Cause: fmt.Errorf("write dead letter: the sub-topology has no dead-letter output: %w", f.err)})
+	}
+	text := f.err.Error()
+	if len(text) > maxErrorText {
+		n := maxErrorText
+		for n > 0 && !utf8.RuneStart(text[n]) {
+			n--
+		}
+		text = text[:n]
+	}
+	var headers []record.Header
+	add := func(name, value string) {
+		headers = append(headers, record.Header{Key: "millrace-" + name, Value: []byte(value)})
+	}
+	timestamp := x.Time
+	key, value := original()
+	if x.rec != nil {
+		timestamp = x.rec.Timestamp
+		headers = make([]record.Header, 0, len(x.rec.Headers)+6)
+		headers = append(headers, x.rec.Headers...)
+		add("topic", x.part.in.env.Topic)
+		add("partition", strconv.Itoa(int(x.part.number)))
+		add("offset", strconv.FormatInt(x.rec.Offset, 10))
+	}
+	add("timestamp", strconv.FormatInt(timestamp, 10))
+	add("operator", t.lay.Ops[f.op].Name)
+	add("error", text)
+	if timestamp < 0 {
+		timestamp = t.now
+	}
+	partition := x.SourcePartition() % max(t.env.Outputs[out].Partitions, 1)
+	if err := x.Output(f.op, int32(out), partition, key, value, headers, timestamp, 0); err != nil {
+		return x.locate(&Error{Kind: Data, Cause: fmt.Errorf("write dead letter: %w (the record is here because: %w)", err, f.err)})
+	}
+	return nil
+}
+
+func quoteKey(key []byte) string {
+	if key == nil {
+		return "null"
+	}
+	const most = 64
+	if len(key) > most {
+		return strconv.Quote(string(key[:most])) + "..."
+	}
+	return strconv.Quote(string(key))
+}

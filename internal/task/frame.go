@@ -1,0 +1,50 @@
+package task
+
+import (
+	"encoding/binary"
+	"fmt"
+)
+
+// Values of repartition topics carry our own framing, so that watermarks travel with the data, in order and in the
+// same transaction:
+//
+//	data       0 | event time, int64 BE | payload (statestore codec of the stream's type)
+//	watermark  1 | upstream subtask, uint32 BE | watermark, int64 BE | idle, 0 or 1
+const (
+	frameData      = 0
+	frameWatermark = 1
+
+	dataHeader     = 1 + 8
+	watermarkBytes = 1 + 4 + 8 + 1
+)
+
+// AppendDataHeader appends the frame header of a data record; the payload follows it.
+func AppendDataHeader(dst []byte, eventTime int64) []byte {
+	return binary.BigEndian.AppendUint64(append(dst, frameData), uint64(eventTime))
+}
+
+// DataFrame takes a data record apart.
+func DataFrame(value []byte) (eventTime int64, payload []byte, err error) {
+	if len(value) < dataHeader || value[0] != frameData {
+		return 0, nil, fmt.Errorf("decode repartition record: %d bytes are no data frame", len(value))
+	}
+	return int64(binary.BigEndian.Uint64(value[1:])), value[dataHeader:], nil
+}
+
+func appendWatermark(dst []byte, upstream int, m UpstreamMark) []byte {
+	dst = binary.BigEndian.AppendUint32(append(dst, frameWatermark), uint32(upstream))
+	dst = binary.BigEndian.AppendUint64(dst, uint64(m.Watermark))
+	if m.Idle {
+		return append(dst, 1)
+	}
+	return append(dst, 0)
+}
+
+func watermarkFrame(value []byte) (upstream int, m UpstreamMark, err error) {
+	if len(value) != watermarkBytes || value[0] != frameWatermark || value[13] > 1 {
+		return 0, m, fmt.Errorf("decode watermark record: %d bytes are no watermark frame", len(value))
+	}
+	m.Watermark = int64(binary.BigEndian.Uint64(value[5:]))
+	m.Idle = value[13] == 1
+	return int(binary.BigEndian.Uint32(value[1:])), m, nil
+}

@@ -1,0 +1,78 @@
+package processor
+
+import (
+	"github.com/millrace-stream/millrace/internal/task"
+	"github.com/millrace-stream/millrace/statestore"
+)
+
+// stateCodec is the codec of state values of type V; it collects an error if there is none.
+func stateCodec[V any](n *node, what string) statestore.Codec[V] {
+	c, err := statestore.CodecOf[V]()
+	if err != nil {
+		n.fail("%s: %w", what, err)
+		return nil
+	}
+	return c
+}
+
+func schemaOf[V any](c statestore.Codec[V]) string {
+	if c == nil {
+		return ""
+	}
+	return c.Schema()
+}
+
+// Reduce keeps one value for each key: the first is kept as it is, each later one is combined with what is kept, and
+// every record emits the new value. State: "<id>/value". Flink: reduce.
+func Reduce[K comparable, T any](from KeyedStream[K, T], id string, f func(kept, v T) T, o ...Option) KeyedStream[K, T] {
+	return running(from, "reduce", id, f != nil, func(acc *T, existed bool, v T) {
+		if existed {
+			v = f(*acc, v)
+		}
+		*acc = v
+	}, func(_ K, acc T, _ T) T { return acc }, o)
+}
+
+// RunningAggregate keeps an accumulator for each key over all time; every record emits the result of it. State:
+// "<id>/value".
+func RunningAggregate[K comparable, T, A, R any](from KeyedStream[K, T], id string, agg Aggregator[T, A], result func(K, A, T) R, o ...Option) KeyedStream[K, R] {
+	return running(from, "running-aggregate", id, agg.Add != nil && result != nil, agg.add(), result, o)
+}
+
+// add is Add with Init.
+func (a Aggregator[T, A]) add() func(acc *A, existed bool, v T) {
+	add, init := a.Add, a.Init
+	if init == nil {
+		return func(acc *A, _ bool, v T) { add(acc, v) }
+	}
+	return func(acc *A, existed bool, v T) {
+		if !existed {
+			*acc = init()
+		}
+		add(acc, v)
+	}
+}
+
+func running[K comparable, T, A, R any](from KeyedStream[K, T], kind, id string, complete bool, add func(acc *A, existed bool, v T), result func(K, A, T) R, o []Option) KeyedStream[K, R] {
+	s := from.must()
+	n := s.n.t.add(kind, spaceOperator, id, s.n).with(o)
+	n.need(complete, "function")
+	codec := stateCodec[A](n, "state type")
+	n.store("value", statestore.KindTable, s.keys.schema(), schemaOf(codec), false)
+	out := newKeyed[K, R](n, s.keys)
+	s.attach(func(b *builder) keyedStep[K, T] {
+		next, op := out.s.step(b), b.op(n)
+		table, err := statestore.NewTable(b.state(), n.specOf("value"), s.keys.codec, codec)
+		if err != nil {
+			b.fail(n, err)
+			return nil
+		}
+		return func(x *task.Exec, k K, v T) error {
+			x.Op = op
+			acc, existed := table.Update(x.Group, k)
+			add(acc, existed, v)
+			return next(x, k, result(k, *acc, v))
+		}
+	})
+	return out
+}
