@@ -203,17 +203,16 @@ func Default[T any]() (Serde[T], error) {
 // needs. The error names what in K has no JSON form.
 func DefaultKey[K comparable]() (Serde[K], error) {
 	t := reflect.TypeFor[K]()
-	if !implementsJSON(t) {
-		switch t.Kind() {
-		case reflect.String:
-			return stringSerde[K]{}, nil
-		case reflect.Int64:
-			return int64Serde[K]{}, nil
-		case reflect.Int32:
-			return int32Serde[K]{}, nil
-		case reflect.Int:
-			return intSerde[K]{}, nil
-		}
+	switch kind := t.Kind(); {
+	case implementsJSON(t):
+	case kind == reflect.String:
+		return stringSerde[K]{}, nil
+	case kind == reflect.Int64:
+		return int64Serde[K]{}, nil
+	case kind == reflect.Int32:
+		return int32Serde[K]{}, nil
+	case kind == reflect.Int:
+		return intSerde[K]{}, nil
 	}
 	return JSON[K]()
 }

@@ -3,6 +3,7 @@ package format
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"io"
 	"math"
 	"math/big"
@@ -24,7 +25,7 @@ func reference(doc []byte) (v any, ok, twice bool) {
 	if err != nil {
 		return nil, false, false
 	}
-	if _, err := d.ReadToken(); err != io.EOF {
+	if _, err := d.ReadToken(); !errors.Is(err, io.EOF) {
 		return nil, false, false
 	}
 	return v, true, twice
@@ -289,7 +290,7 @@ func (d differ) check(t *testing.T, doc []byte) (valid bool) {
 	var raw json.RawMessage
 	err := d.raw.Decode(doc, &raw)
 	if ref == nil && ok {
-		if err != ErrNull {
+		if !errors.Is(err, ErrNull) {
 			t.Fatalf("%q: got %v, want ErrNull", doc, err)
 		}
 		return true
