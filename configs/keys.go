@@ -1,0 +1,237 @@
+package configs
+
+import (
+	"math"
+	"slices"
+	"strings"
+	"time"
+)
+
+// key is one row of the table. The kind of the value is that of the field at points to.
+type key struct {
+	name  string // as in the file and in flags
+	def   string // text form of the default
+	doc   string // whole sentences
+	at    func(*Config) any
+	oneOf []string // the allowed values of a string; nil = any
+	// The limits of numbers, durations (nanoseconds) and sizes (bytes), both included. zero lets 0 in below min.
+	min, max int64
+	zero     bool
+	check    func(string) string // what is wrong with a string, "" = nothing
+}
+
+// group of keys, for help and docs.
+type group struct {
+	title string
+	keys  []key
+}
+
+const (
+	ms   = int64(time.Millisecond)
+	hour = int64(time.Hour)
+	// Kafka's protocol has milliseconds and most byte counts as int32.
+	maxWireTime = int64(math.MaxInt32) * ms
+	kib         = int64(1) << 10
+	mib         = int64(1) << 20
+)
+
+// table of all keys, in the order in which they are printed. Keys of one section of the file stand together.
+var table = []group{
+	{"Application", []key{
+		{name: "app.id", def: "", at: func(c *Config) any { return &c.App.ID }, check: checkKafkaName(200, true),
+			doc: "Name of the application: the consumer group, and the prefix of its internal topics and transactional ids. Changing it starts a new application without state."},
+		{name: "parallelism", def: "0", at: func(c *Config) any { return &c.Parallelism }, max: 4096,
+			doc: "Subtasks of every part of the topology that names no number itself. 0 takes the largest common divisor of the partition counts of its inputs that is at most 16."},
+		{name: "listen", def: "127.0.0.1:9644", at: func(c *Config) any { return &c.Listen }, check: checkListen,
+			doc: "Address of the HTTP server with health, metrics and status, as host:port; \"off\" is none."},
+		{name: "admin.token", def: "", at: func(c *Config) any { return &c.Admin.Token }, check: checkToken,
+			doc: "Bearer token that the HTTP server asks for before it changes anything."},
+		{name: "log.level", def: "info", at: func(c *Config) any { return &c.Log.Level }, oneOf: []string{"debug", "info", "warn", "error"},
+			doc: "Lowest level that is logged."},
+		{name: "log.format", def: "text", at: func(c *Config) any { return &c.Log.Format }, oneOf: []string{"text", "json"},
+			doc: "Form of a log line."},
+		{name: "shutdown.timeout", def: "10s", at: func(c *Config) any { return &c.Shutdown.Timeout }, min: ms, max: hour,
+			doc: "Longest time that a graceful stop takes: the last commit, and leaving the group."},
+		{name: "memory.limit", def: "0", at: func(c *Config) any { return &c.Memory.Limit }, min: 32 * mib, max: math.MaxInt64, zero: true,
+			doc: "Memory of the process, from which caches and Go's memory limit follow. 0 takes the limit of the cgroup."},
+	}},
+	{"Kafka", []key{
+		{name: "brokers", def: "localhost:9092", at: func(c *Config) any { return &c.Brokers }, check: checkBroker,
+			doc: "Brokers to connect to first, each as host:port. The others are found through them."},
+		{name: "rack", def: "", at: func(c *Config) any { return &c.Rack }, check: checkRack,
+			doc: "Rack of this process. Brokers with a rack-aware replica selector then let it fetch from a replica in the same rack."},
+		{name: "request.timeout", def: "10s", at: func(c *Config) any { return &c.Request.Timeout }, min: 100 * ms, max: maxWireTime,
+			doc: "Longest time of one administrative or transactional call, retries included."},
+		{name: "fetch.max-bytes", def: "16MiB", at: func(c *Config) any { return &c.Fetch.MaxBytes }, min: kib, max: math.MaxInt32,
+			doc: "Most bytes of one fetch from one broker."},
+		{name: "fetch.max-partition-bytes", def: "1MiB", at: func(c *Config) any { return &c.Fetch.MaxPartitionBytes }, min: kib, max: math.MaxInt32,
+			doc: "Most bytes of one partition in a fetch. A larger batch still arrives, alone."},
+		{name: "fetch.min-bytes", def: "64KiB", at: func(c *Config) any { return &c.Fetch.MinBytes }, min: 1, max: math.MaxInt32,
+			doc: "Bytes for which a broker waits before it answers a fetch, for fetch.max-wait at most."},
+		{name: "fetch.max-wait", def: "10ms", at: func(c *Config) any { return &c.Fetch.MaxWait }, min: 10 * ms, max: maxWireTime,
+			doc: "Longest time that a broker waits for fetch.min-bytes. It adds to the latency of quiet streams."},
+		{name: "output.compression", def: "none", at: func(c *Config) any { return &c.Output.Compression }, oneOf: []string{"none", "gzip", "snappy", "lz4", "zstd"},
+			doc: "Compression of what is produced."},
+		{name: "internal.replication-factor", def: "-1", at: func(c *Config) any { return &c.Internal.ReplicationFactor }, check: checkReplication,
+			doc: "Replication factor of internal topics when they are created. -1 is the broker's default."},
+		{name: "internal.compression", def: "producer", at: func(c *Config) any { return &c.Internal.Compression },
+			oneOf: []string{"producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"},
+			doc:   "compression.type of internal topics when they are created. \"producer\" keeps what output.compression made."},
+	}},
+	{"Commits", []key{
+		{name: "commit.max-latency", def: "100ms", at: func(c *Config) any { return &c.Commit.MaxLatency }, min: ms, max: maxWireTime,
+			doc: "A commit is due when the oldest input that is not committed is this old. Output becomes visible with the commit."},
+		{name: "commit.quiet", def: "25ms", at: func(c *Config) any { return &c.Commit.Quiet }, min: ms, max: maxWireTime,
+			doc: "A commit is also due when the inputs are drained and nothing came for this long."},
+		{name: "commit.max-bytes", def: "16MiB", at: func(c *Config) any { return &c.Commit.MaxBytes }, min: kib, max: math.MaxInt64,
+			doc: "A commit is also due when output and changed state of the running epoch reach this size."},
+		{name: "transaction.timeout", def: "15s", at: func(c *Config) any { return &c.Transaction.Timeout }, min: ms, max: maxWireTime,
+			doc: "Time after which the broker aborts an open transaction, for example that of a member that was cut off. The broker's transaction.max.timeout.ms bounds it."},
+	}},
+	{"State", []key{
+		{name: "state.dir", def: "./state", at: func(c *Config) any { return &c.State.Dir },
+			doc: "Folder of the local stores and of the member's name in the group. Each process has its own."},
+		{name: "state.store", def: "pebble", at: func(c *Config) any { return &c.State.Store }, oneOf: []string{"pebble", "memory"},
+			doc: "Where state lives. \"memory\" is rebuilt from the changelog topics at each start."},
+		{name: "state.write-behind.interval", def: "5s", at: func(c *Config) any { return &c.State.WriteBehind.Interval }, min: ms, max: 24 * hour,
+			doc: "Committed state goes to the local store this often. What lies behind it is read again from the changelog after a crash."},
+		{name: "state.write-behind.bytes", def: "16MiB", at: func(c *Config) any { return &c.State.WriteBehind.Bytes }, min: kib, max: math.MaxInt64,
+			doc: "Committed state goes to the local store earlier when it reaches this size."},
+	}},
+	{"Group", []key{
+		{name: "group.session-timeout", def: "6s", at: func(c *Config) any { return &c.Group.SessionTimeout }, min: 100 * ms, max: maxWireTime,
+			doc: "Time without heartbeats after which a member counts as dead and others take over. The broker's group.min.session.timeout.ms (6 s) and group.max.session.timeout.ms bound it."},
+		{name: "group.heartbeat-interval", def: "500ms", at: func(c *Config) any { return &c.Group.HeartbeatInterval }, min: ms, max: maxWireTime,
+			doc: "Time between heartbeats, at most half of group.session-timeout."},
+		{name: "group.rebalance-timeout", def: "60s", at: func(c *Config) any { return &c.Group.RebalanceTimeout }, min: 100 * ms, max: maxWireTime,
+			doc: "Time that members have to hand over their subtasks in a rebalance."},
+		{name: "group.static", def: "true", at: func(c *Config) any { return &c.Group.Static },
+			doc: "Static membership (KIP-345): a process that comes back within group.session-timeout goes on without a rebalance."},
+		{name: "group.instance-id", def: "", at: func(c *Config) any { return &c.Group.InstanceID }, check: checkKafkaName(249, true),
+			doc: "Name of this static member. When empty, one is made and kept in state.dir."},
+		{name: "group.leave-on-stop", def: "true", at: func(c *Config) any { return &c.Group.LeaveOnStop },
+			doc: "A graceful stop leaves the group, so that others take over at once. Turn it off for rolling restarts."},
+	}},
+	{"Failures", []key{
+		{name: "errors.decode", def: "dead-letter", at: func(c *Config) any { return &c.Errors.Decode }, oneOf: []string{"fail", "skip", "dead-letter"},
+			doc: "What happens to a record that cannot be decoded: stop, count it and go on, or write it to the dead letter topic and go on."},
+		{name: "restart.backoff-min", def: "200ms", at: func(c *Config) any { return &c.Restart.BackoffMin }, min: ms, max: hour,
+			doc: "Wait before the first restart of a failed subtask. It doubles with each."},
+		{name: "restart.backoff-max", def: "10s", at: func(c *Config) any { return &c.Restart.BackoffMax }, min: ms, max: hour,
+			doc: "Longest wait before a restart."},
+		{name: "restart.max-attempts", def: "10", at: func(c *Config) any { return &c.Restart.MaxAttempts }, min: 1, max: math.MaxInt32,
+			doc: "Restarts without a commit between them after which the process gives up."},
+		{name: "start.offsets", def: "", at: func(c *Config) any { return &c.Start.Offsets }, oneOf: []string{"", "state", "group"},
+			doc: "Decides when the group's offsets and the state disagree, for example after a reset by hand: empty refuses to start, \"state\" goes on where the state is, \"group\" where the group is."},
+		{name: "start.allow-dropped-state", def: "false", at: func(c *Config) any { return &c.Start.AllowDroppedState },
+			doc: "Lets a topology start that no longer has a store that the last one had. The state of that store is lost."},
+	}},
+	{"Security", []key{
+		{name: "security.tls.enabled", def: "false", at: func(c *Config) any { return &c.Security.TLS.Enabled },
+			doc: "TLS to the brokers."},
+		{name: "security.tls.ca-file", def: "", at: func(c *Config) any { return &c.Security.TLS.CAFile },
+			doc: "PEM file with the authorities that may sign the brokers' certificates. Empty takes the system's."},
+		{name: "security.tls.cert-file", def: "", at: func(c *Config) any { return &c.Security.TLS.CertFile },
+			doc: "PEM file with this client's certificate, for mutual TLS."},
+		{name: "security.tls.key-file", def: "", at: func(c *Config) any { return &c.Security.TLS.KeyFile },
+			doc: "PEM file with the private key of security.tls.cert-file."},
+		{name: "security.tls.server-name", def: "", at: func(c *Config) any { return &c.Security.TLS.ServerName },
+			doc: "Name that the brokers' certificates must carry. Empty takes the host of each broker."},
+		{name: "security.tls.insecure-skip-verify", def: "false", at: func(c *Config) any { return &c.Security.TLS.InsecureSkipVerify },
+			doc: "Accepts any certificate. For tests only: anyone in between can read and change the data."},
+		{name: "security.sasl.mechanism", def: "", at: func(c *Config) any { return &c.Security.SASL.Mechanism }, check: checkMechanism,
+			doc: "SASL mechanism: PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512; empty is none. PLAIN without TLS sends the password in the clear."},
+		{name: "security.sasl.username", def: "", at: func(c *Config) any { return &c.Security.SASL.Username },
+			doc: "SASL user name."},
+		{name: "security.sasl.password", def: "", at: func(c *Config) any { return &c.Security.SASL.Password },
+			doc: "SASL password."},
+	}},
+}
+
+// hints lead from names of Kafka's own clients to ours.
+var hints = map[string]string{
+	"application.id":        "app.id",
+	"group.id":              "app.id",
+	"bootstrap.servers":     "brokers",
+	"client.rack":           "rack",
+	"commit.interval.ms":    "commit.max-latency",
+	"compression.type":      "output.compression",
+	"heartbeat.interval.ms": "group.heartbeat-interval",
+	"num.stream.threads":    "parallelism",
+	"replication.factor":    "internal.replication-factor",
+	"sasl.mechanism":        "security.sasl.mechanism",
+	"security.protocol":     "security.tls.enabled",
+	"session.timeout.ms":    "group.session-timeout",
+	"state.path":            "state.dir",
+}
+
+// keys returns the whole table without its groups.
+func keys() []key {
+	var all []key
+	for _, g := range table {
+		all = append(all, g.keys...)
+	}
+	return all
+}
+
+// find the key with this name.
+func find(name string) (key, bool) {
+	for _, g := range table {
+		if i := slices.IndexFunc(g.keys, func(k key) bool { return k.name == name }); i >= 0 {
+			return g.keys[i], true
+		}
+	}
+	return key{}, false
+}
+
+const (
+	envPrefix  = "MILLRACE_"
+	envConfig  = "MILLRACE_CONFIG"
+	fileSuffix = "_FILE"
+	configFlag = "config"
+)
+
+// env is the name of the key's environment variable.
+func (k key) env() string {
+	return envPrefix + strings.ToUpper(strings.NewReplacer(".", "_", "-", "_").Replace(k.name))
+}
+
+// secret says whether the value is masked.
+func (k key) secret() bool {
+	_, ok := k.at(new(Config)).(*Secret)
+	return ok
+}
+
+// list says whether the value has several items.
+func (k key) list() bool {
+	_, ok := k.at(new(Config)).(*[]string)
+	return ok
+}
+
+// kind names the form of the value in one word.
+func (k key) kind() string {
+	switch k.at(new(Config)).(type) {
+	case *bool:
+		return "bool"
+	case *int:
+		return "int"
+	case *int64:
+		return "size"
+	case *time.Duration:
+		return "duration"
+	case *[]string:
+		return "list"
+	case *Secret:
+		return "secret"
+	default:
+		return "string"
+	}
+}
+
+// maxOf is the limit that says no more than the type of the field itself.
+func maxOf(at any) int64 {
+	if _, ok := at.(*int); ok {
+		return math.MaxInt32
+	}
+	return math.MaxInt64
+}
