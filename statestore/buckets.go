@@ -85,7 +85,7 @@ func (b *buckets[V]) get(prefix []byte, insert bool) *bucket[V] {
 	if !b.complete {
 		b.x.scan(prefix, successor(prefix), func(key, val []byte) bool {
 			e := &elem[V]{b: k, key: bytes.Clone(key), meta: flagLive}
-			b.x.decode(key, val, &e.val)
+			b.x.decode(nil, key, val, &e.val)
 			if b.x.class == encoded {
 				e.enc = bytes.Clone(val)
 			}
@@ -261,7 +261,7 @@ func (b *buckets[V]) rollback() {
 		live := u.flags&flagLive != 0
 		u.e.val = u.val
 		if b.x.class == encoded && live {
-			b.x.decode(u.e.key, u.e.enc, &u.e.val)
+			b.x.decode(nil, u.e.key, u.e.enc, &u.e.val)
 		}
 		b.setLive(u.e, live)
 		u.e.meta = uint64(u.flags)
@@ -297,7 +297,7 @@ func (b *buckets[V]) seal() {
 			}
 			if b.x.class != plain {
 				// Let go of what the value shares with fetched records.
-				b.x.decode(e.key, ch.Value, &e.val)
+				b.x.decode(nil, e.key, ch.Value, &e.val)
 			}
 		}
 		s.changes = append(s.changes, ch)

@@ -2,22 +2,27 @@ package statestore
 
 import (
 	"bytes"
+	"encoding/binary"
 	"hash/maphash"
+	"math/bits"
 	"slices"
 	"unsafe"
 )
 
-// cache is the typed cache of one store, or of one window of it: an open-addressing table from physical keys to
-// values. Index, keys and bookkeeping hold no pointers, and neither do the pages where V has none: a million entries
-// cost the garbage collector nothing.
+// cache is the typed cache of one store, or of one window of it: an open-addressing table from keys to values. Index,
+// keys and bookkeeping hold no pointers, and neither do the pages where V has none: a million entries cost the garbage
+// collector nothing. Keys are encoded; what all of them start with, the prefix, is left out.
 //
 //	index  []uint64             32 bits of hash, 32 bits of entry number + 1; 0 is free; linear probing
-//	pages  [][1024]entry[V]     never move, so that pointers to values stay good
-//	keys   byteArena            physical keys, as the changelog has them
+//	pages  [][1024]entry[V]     never move, so that pointers to values stay good; short keys are in the entry
+//	keys   byteArena            long keys
 //
 // Where complete is set, what is not here does not exist and the Store is not asked.
 type cache[V any] struct {
 	x        *values[V]
+	prefix   []byte // of the physical keys
+	phys     []byte // scratch: a physical key
+	probe    []byte // scratch: a padded key
 	index    []uint64
 	pages    [][]entry[V]
 	sizes    [][]uint32 // encoded sizes, of values with pointers
@@ -27,8 +32,8 @@ type cache[V any] struct {
 	used     int // entries in the index
 	live     int // of them with a value
 	keys     byteArena
-	keyBytes int // bytes of keys in use
-	garbage  int // bytes of keys of removed entries
+	keyBytes int // bytes of long keys in use
+	garbage  int // bytes of long keys of removed entries
 	bytes    int64
 	complete bool
 	hand     uint32 // of the eviction clock
@@ -46,12 +51,15 @@ type cache[V any] struct {
 }
 
 type entry[V any] struct {
-	val  V
-	key  uint64 // place in keys
+	key  [3]uint64 // up to inlineKey bytes, little endian and padded with zeros; else key[0] is the place in keys
 	klen uint32
 	pend uint32 // index in cache.pend + 1
 	meta uint64 // number of the step that logged it last, and flags
+	val  V
 }
+
+// inlineKey is the length of the longest key that is kept in its entry.
+const inlineKey = 24
 
 const (
 	flagUsed   = 1 << iota // the entry is in the index
@@ -77,37 +85,92 @@ const (
 	pageSize = 1 << pageBits
 )
 
-func (c *cache[V]) init(x *values[V]) { c.x = x }
+func (c *cache[V]) init(x *values[V], prefix []byte) { c.x, c.prefix = x, prefix }
 
 func (c *cache[V]) at(i uint32) *entry[V] { return &c.pages[i>>pageBits][i&(pageSize-1)] }
 
-func (c *cache[V]) keyOf(e *entry[V]) []byte { return c.keys.at(e.key, e.klen) }
+// keyOf is the key of an entry, without prefix; it points into the entry.
+func (c *cache[V]) keyOf(e *entry[V]) []byte {
+	if e.klen > inlineKey {
+		return c.keys.at(e.key[0], e.klen)
+	}
+	return unsafe.Slice((*byte)(unsafe.Pointer(&e.key)), inlineKey)[:e.klen:e.klen]
+}
 
-// find looks for a key; h is its hash.
-func (c *cache[V]) find(h uint64, key []byte) (uint32, *entry[V]) {
+// physical is the key with its prefix, valid until the next call.
+func (c *cache[V]) physical(key []byte) []byte {
+	c.phys = append(append(c.phys[:0], c.prefix...), key...)
+	return c.phys
+}
+
+// pad makes sure that a key that may be kept in an entry is followed by zeros in its capacity, so that it can be read
+// as words. All keys that are looked up are padded. It may move the key.
+func pad(key []byte) []byte {
+	n := len(key)
+	if cap(key)-n < inlineKey {
+		key = append(make([]byte, 0, 2*n+2*inlineKey), key...)
+	}
+	*(*[inlineKey]byte)(key[n : n+inlineKey]) = [inlineKey]byte{}
+	return key
+}
+
+// stored pads a key that came from the Store.
+func (c *cache[V]) stored(phys []byte) []byte {
+	c.probe = pad(append(c.probe[:0], phys[len(c.prefix):]...))
+	return c.probe
+}
+
+// hash gives the upper half of a slot for a padded key.
+func (c *cache[V]) hash(key []byte) uint32 {
+	n := len(key)
+	if n > inlineKey {
+		return uint32(maphash.Bytes(c.x.s.seed, key))
+	}
+	w := key[:inlineKey]
+	s := &c.x.s.mix
+	h1, l1 := bits.Mul64(binary.LittleEndian.Uint64(w)^s[0], binary.LittleEndian.Uint64(w[8:])^s[1])
+	h2, l2 := bits.Mul64(binary.LittleEndian.Uint64(w[16:])^s[2], uint64(n)^s[3])
+	h, l := bits.Mul64(h1^l1^s[3], h2^l2^s[0])
+	return uint32((h ^ l) >> 32)
+}
+
+// find looks for a padded key; tag is its hash.
+func (c *cache[V]) find(tag uint32, key []byte) (uint32, *entry[V]) {
 	if len(c.index) == 0 {
 		return 0, nil
 	}
 	mask := uint32(len(c.index) - 1)
-	tag := uint32(h >> 32)
-	for pos := tag & mask; ; pos = (pos + 1) & mask {
-		slot := c.index[pos]
-		if slot == 0 {
-			return 0, nil
+	pos := tag & mask
+	if len(key) > inlineKey {
+		for ; c.index[pos] != 0; pos = (pos + 1) & mask {
+			if slot := c.index[pos]; uint32(slot>>32) == tag {
+				i := uint32(slot) - 1
+				if e := c.at(i); string(c.keyOf(e)) == string(key) {
+					return i, e
+				}
+			}
 		}
-		if uint32(slot>>32) == tag {
+		return 0, nil
+	}
+	n := uint32(len(key))
+	w := key[:inlineKey]
+	w0, w1, w2 := binary.LittleEndian.Uint64(w), binary.LittleEndian.Uint64(w[8:]), binary.LittleEndian.Uint64(w[16:])
+	for ; c.index[pos] != 0; pos = (pos + 1) & mask {
+		if slot := c.index[pos]; uint32(slot>>32) == tag {
 			i := uint32(slot) - 1
-			if e := c.at(i); string(c.keyOf(e)) == string(key) {
+			e := c.at(i)
+			if e.key[0] == w0 && e.key[1] == w1 && e.key[2] == w2 && e.klen == n {
 				return i, e
 			}
 		}
 	}
+	return 0, nil
 }
 
 // lookup returns the entry of key, from the Store if need be. It is nil if the key is known not to exist and insert is
 // false; otherwise an entry without a value stands for what does not exist.
 func (c *cache[V]) lookup(key []byte, insert bool) (uint32, *entry[V]) {
-	h := maphash.Bytes(c.x.s.seed, key)
+	h := c.hash(key)
 	if i, e := c.find(h, key); e != nil {
 		return i, e
 	}
@@ -117,7 +180,7 @@ func (c *cache[V]) lookup(key []byte, insert bool) (uint32, *entry[V]) {
 		}
 		return c.insert(h, key)
 	}
-	val, ok := c.x.get(key)
+	val, ok := c.x.get(c.physical(key))
 	// An absent key is remembered too: a Get is mostly followed by a Set.
 	i, e := c.insert(h, key)
 	if ok {
@@ -128,7 +191,7 @@ func (c *cache[V]) lookup(key []byte, insert bool) (uint32, *entry[V]) {
 
 // fill gives a new entry the value from the Store.
 func (c *cache[V]) fill(i uint32, e *entry[V], val []byte) {
-	c.x.decode(c.keyOf(e), val, &e.val)
+	c.decode(e, val)
 	if c.x.class == encoded {
 		c.encs[i>>pageBits][i&(pageSize-1)] = bytes.Clone(val)
 	}
@@ -136,8 +199,11 @@ func (c *cache[V]) fill(i uint32, e *entry[V], val []byte) {
 	c.setLive(i, e, true)
 }
 
-// insert adds an entry without a value.
-func (c *cache[V]) insert(h uint64, key []byte) (uint32, *entry[V]) {
+// decode sets the value of an entry.
+func (c *cache[V]) decode(e *entry[V], val []byte) { c.x.decode(c.prefix, c.keyOf(e), val, &e.val) }
+
+// insert adds an entry without a value for a padded key.
+func (c *cache[V]) insert(tag uint32, key []byte) (uint32, *entry[V]) {
 	if (c.used+1)*4 > len(c.index)*3 {
 		c.grow()
 	}
@@ -159,15 +225,21 @@ func (c *cache[V]) insert(h uint64, key []byte) (uint32, *entry[V]) {
 		c.n++
 	}
 	e := c.at(i)
-	*e = entry[V]{key: c.keys.add(key), klen: uint32(len(key)), meta: flagUsed | flagRef}
+	*e = entry[V]{klen: uint32(len(key)), meta: flagUsed | flagRef}
+	if len(key) > inlineKey {
+		e.key[0] = c.keys.add(key)
+		c.keyBytes += len(key)
+	} else {
+		w := key[:inlineKey]
+		e.key = [3]uint64{binary.LittleEndian.Uint64(w), binary.LittleEndian.Uint64(w[8:]), binary.LittleEndian.Uint64(w[16:])}
+	}
 	mask := uint32(len(c.index) - 1)
-	pos := uint32(h>>32) & mask
+	pos := tag & mask
 	for c.index[pos] != 0 {
 		pos = (pos + 1) & mask
 	}
-	c.index[pos] = h>>32<<32 | uint64(i+1)
+	c.index[pos] = uint64(tag)<<32 | uint64(i+1)
 	c.used++
-	c.keyBytes += len(key)
 	c.account(entrySize[V](len(key)))
 	return i, e
 }
@@ -175,7 +247,11 @@ func (c *cache[V]) insert(h uint64, key []byte) (uint32, *entry[V]) {
 // entrySize is what an entry costs, with its share of the index.
 func entrySize[V any](klen int) int64 {
 	var e entry[V]
-	return int64(unsafe.Sizeof(e)) + int64(klen) + 14
+	n := int64(unsafe.Sizeof(e)) + 14
+	if klen > inlineKey {
+		n += int64(klen)
+	}
+	return n
 }
 
 func (c *cache[V]) account(n int64) {
@@ -214,9 +290,9 @@ func (c *cache[V]) grow() {
 
 // remove takes an entry out. It must be clean; its values in the Store, if any, are not touched.
 func (c *cache[V]) remove(i uint32, e *entry[V]) {
-	key := c.keyOf(e)
+	c.probe = pad(append(c.probe[:0], c.keyOf(e)...))
 	mask := uint32(len(c.index) - 1)
-	pos := uint32(maphash.Bytes(c.x.s.seed, key)>>32) & mask
+	pos := c.hash(c.probe) & mask
 	for uint32(c.index[pos]) != i+1 {
 		pos = (pos + 1) & mask
 	}
@@ -237,8 +313,10 @@ func (c *cache[V]) remove(i uint32, e *entry[V]) {
 		c.encs[i>>pageBits][i&(pageSize-1)] = nil
 	}
 	c.account(-entrySize[V](int(e.klen)))
-	c.garbage += int(e.klen)
-	c.keyBytes -= int(e.klen)
+	if e.klen > inlineKey {
+		c.garbage += int(e.klen)
+		c.keyBytes -= int(e.klen)
+	}
 	*e = entry[V]{}
 	c.free = append(c.free, i)
 	c.used--
@@ -247,12 +325,12 @@ func (c *cache[V]) remove(i uint32, e *entry[V]) {
 	}
 }
 
-// compactKeys writes the keys anew. The old chunks stay as they are: changes of the sealed epoch point into them.
+// compactKeys writes the long keys anew. The old chunks stay as they are: an iteration may still look at them.
 func (c *cache[V]) compactKeys() {
 	var fresh byteArena
 	for i := range c.n {
-		if e := c.at(i); e.meta&flagUsed != 0 {
-			e.key = fresh.add(c.keyOf(e))
+		if e := c.at(i); e.meta&flagUsed != 0 && e.klen > inlineKey {
+			e.key[0] = fresh.add(c.keyOf(e))
 		}
 	}
 	c.keys, c.garbage = fresh, 0
@@ -401,7 +479,7 @@ func (c *cache[V]) rollback() {
 		live := u.flags&flagLive != 0
 		e.val = u.val
 		if c.x.class == encoded && live {
-			c.x.decode(c.keyOf(e), c.encs[u.i>>pageBits][u.i&(pageSize-1)], &e.val)
+			c.decode(e, c.encs[u.i>>pageBits][u.i&(pageSize-1)])
 		}
 		c.setLive(u.i, e, live)
 		e.meta = uint64(u.flags)
@@ -435,11 +513,7 @@ func (c *cache[V]) seal() {
 			c.drop(i, e)
 			continue
 		}
-		ch := Change{Changelog: c.x.changelog, Key: c.keyOf(e)}
-		if e.meta&flagLive != 0 {
-			ch.Value = c.encode(i, e)
-		}
-		s.changes = append(s.changes, ch)
+		s.changes = append(s.changes, c.change(i, e))
 		c.sealed = append(c.sealed, i)
 		e.meta = e.meta&^(flagDirty|flagBase) | flagSealed
 	}
@@ -449,22 +523,31 @@ func (c *cache[V]) seal() {
 	}
 }
 
-// encode writes an entry's value into the arena of the sealed epoch, and lets go of what the value shares with fetched
+// change encodes an entry into the arena of the sealed epoch, and lets go of what the value shares with fetched
 // records: strings, or whatever the user put into it.
-func (c *cache[V]) encode(i uint32, e *entry[V]) []byte {
+func (c *cache[V]) change(i uint32, e *entry[V]) Change {
 	s := c.x.s
-	tail := s.arena.tail()
-	if c.x.class == encoded {
-		enc := s.arena.keep(append(tail, c.encs[i>>pageBits][i&(pageSize-1)]...))
-		c.x.decode(c.keyOf(e), enc, &e.val)
-		return enc
+	b := append(append(s.arena.tail(), c.prefix...), c.keyOf(e)...)
+	n := len(b)
+	switch {
+	case e.meta&flagLive == 0:
+	case c.x.class == encoded:
+		b = append(b, c.encs[i>>pageBits][i&(pageSize-1)]...)
+	default:
+		b = c.x.append(b, &e.val)
 	}
-	enc := s.arena.keep(c.x.append(tail, &e.val))
-	if c.x.class == strung {
-		c.x.decode(c.keyOf(e), enc, &e.val)
-		c.resize(i, len(enc))
+	b = s.arena.keep(b)
+	ch := Change{Changelog: c.x.changelog, Key: b[:n:n]}
+	if e.meta&flagLive != 0 {
+		ch.Value = b[n:]
+		if c.x.class != plain {
+			c.decode(e, ch.Value)
+		}
+		if c.x.class == strung {
+			c.resize(i, len(ch.Value))
+		}
 	}
-	return enc
+	return ch
 }
 
 func (c *cache[V]) committed() {
@@ -485,7 +568,9 @@ func (c *cache[V]) committed() {
 
 func (c *cache[V]) gather(items *[]pendItem) {
 	for j, i := range c.pendOf {
-		*items = append(*items, newPendItem(c.keyOf(c.at(i)), c.x.s.pend.value(&c.pend[j])))
+		s := c.x.s
+		key := s.sorting.keep(append(append(s.sorting.tail(), c.prefix...), c.keyOf(c.at(i))...))
+		*items = append(*items, newPendItem(key, s.pend.value(&c.pend[j])))
 	}
 }
 
@@ -533,30 +618,26 @@ func (c *cache[V]) evict(want int64) (freed int64) {
 	return before - c.bytes
 }
 
-// load fills an empty cache from the Store, as long as the caches are less than 3/4 full. If all of lo <= key < hi fits
+// load fills an empty cache from the Store, as long as the caches are less than 3/4 full. If all fits
 // the cache is complete from then on.
-func (c *cache[V]) load(lo, hi []byte) {
+func (c *cache[V]) load() {
 	limit := c.x.s.cacheBytes / 4 * 3
 	c.complete = true
-	c.x.scan(lo, hi, func(key, val []byte) bool {
+	c.x.scan(c.prefix, successor(c.prefix), func(key, val []byte) bool {
 		if c.x.s.used >= limit {
 			c.complete = false
 			return false
 		}
-		h := maphash.Bytes(c.x.s.seed, key)
-		if _, e := c.find(h, key); e != nil {
-			return true
-		}
-		i, e := c.insert(h, key)
+		key = c.stored(key)
+		i, e := c.insert(c.hash(key), key)
 		c.fill(i, e, val)
 		return true
 	})
 }
 
-// each calls fn for each live entry of lo <= key < hi until it returns false: in key order if sorted is asked for or
-// part of them are in the Store only, else in an order that depends only on the order of writes. fn gets a
-// scratch value for what is not cached.
-func (c *cache[V]) each(lo, hi []byte, sorted bool, fn func(key []byte, v *V) bool) {
+// each calls fn for each live entry until it returns false: in key order if sorted is asked for or part of them are
+// in the Store only, else in an order that depends only on the order of writes. Keys come without prefix.
+func (c *cache[V]) each(sorted bool, fn func(key []byte, v *V) bool) {
 	s := c.x.s
 	s.iterating++
 	defer func() { s.iterating-- }()
@@ -603,7 +684,8 @@ func (c *cache[V]) each(lo, hi []byte, sorted bool, fn func(key []byte, v *V) bo
 	}
 	var scratch V
 	stopped := false
-	c.x.scan(lo, hi, func(key, val []byte) bool {
+	c.x.scan(c.prefix, successor(c.prefix), func(key, val []byte) bool {
+		key = key[len(c.prefix):]
 		if stopped = !cached(key); stopped {
 			return false
 		}
@@ -611,14 +693,15 @@ func (c *cache[V]) each(lo, hi []byte, sorted bool, fn func(key []byte, v *V) bo
 			return true // the cached entry is newer; it is visited next
 		}
 		// Written since the iteration began and cached now: not before the end of it.
-		if _, e := c.find(maphash.Bytes(s.seed, key), key); e != nil {
+		c.probe = pad(append(c.probe[:0], key...))
+		if _, e := c.find(c.hash(c.probe), c.probe); e != nil {
 			if e.meta&flagLive == 0 {
 				return true
 			}
 			stopped = !fn(key, &e.val)
 			return !stopped
 		}
-		c.x.decode(key, val, &scratch)
+		c.x.decode(c.prefix, key, val, &scratch)
 		stopped = !fn(key, &scratch)
 		return !stopped
 	})

@@ -278,6 +278,10 @@ func decodeKey(src []byte, ops []keyOp, p unsafe.Pointer) ([]byte, error) {
 // appendKeyString writes s with 0x00 as 0x00 0xff and ends it with 0x00 0x01: a prefix sorts first, and the end is
 // found without a length in front.
 func appendKeyString(dst []byte, s string) []byte {
+	if !hasNUL(s) {
+		dst = append(dst, s...)
+		return append(dst, 0, 1)
+	}
 	for {
 		i := strings.IndexByte(s, 0)
 		if i < 0 {
@@ -288,6 +292,28 @@ func appendKeyString(dst []byte, s string) []byte {
 		dst = append(dst, 0, 0xff)
 		s = s[i+1:]
 	}
+}
+
+// hasNUL may say yes too often. Keys are short: looking at words is faster than a call of IndexByte.
+func hasNUL(s string) bool {
+	const ones, highs = 0x0101010101010101, 0x8080808080808080
+	b := unsafe.Slice(unsafe.StringData(s), len(s))
+	if len(b) < 8 {
+		for _, c := range b {
+			if c == 0 {
+				return true
+			}
+		}
+		return false
+	}
+	w := binary.LittleEndian.Uint64(b[len(b)-8:])
+	found := (w - ones) &^ w & highs
+	for len(b) > 8 {
+		w := binary.LittleEndian.Uint64(b)
+		found |= (w - ones) &^ w & highs
+		b = b[8:]
+	}
+	return found != 0
 }
 
 func decodeKeyString(src []byte) (string, []byte, error) {

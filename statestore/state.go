@@ -45,8 +45,9 @@ const DefaultCacheBytes = 64 << 20
 type State struct {
 	store      Store
 	cacheBytes int64
-	seed       maphash.Seed
-	step       uint64 // number of the running step; entries remember the last one that logged them
+	seed       maphash.Seed // for long keys
+	mix        [4]uint64    // for short ones
+	step       uint64       // number of the running step; entries remember the last one that logged them
 	touched    []undoer
 	subs       []substore
 	specs      []Spec
@@ -67,7 +68,8 @@ type State struct {
 	iterating int   // no eviction below a running iteration
 	dirty     int64
 	near      int        // nearTimers, or less in tests
-	items     []pendItem // scratch of WriteBehind
+	items     []pendItem // scratch of WriteBehind, and room for its keys
+	sorting   arena
 }
 
 // An undoer is a part of a store with writes in the running step.
@@ -98,8 +100,12 @@ func NewState(store Store, o StateOptions) *State {
 	if o.CacheBytes <= 0 {
 		o.CacheBytes = DefaultCacheBytes
 	}
-	return &State{store: store, cacheBytes: o.CacheBytes, evictAt: o.CacheBytes, seed: maphash.MakeSeed(), step: 1, near: nearTimers,
+	s := &State{store: store, cacheBytes: o.CacheBytes, evictAt: o.CacheBytes, seed: maphash.MakeSeed(), step: 1, near: nearTimers,
 		horizons: map[ID]int64{}}
+	for i := range s.mix {
+		s.mix[i] = maphash.Comparable(s.seed, i)
+	}
+	return s
 }
 
 // Begin starts an atomic step: the processing of a record, a timer.
@@ -176,6 +182,7 @@ func (s *State) Dirty() (bytes int64) { return s.dirty }
 func (s *State) WriteBehind(m Meta) error {
 	b := s.store.NewBatch()
 	items := s.items[:0]
+	s.sorting.reset()
 	for _, sub := range s.subs {
 		sub.gather(b, &items)
 	}
@@ -390,7 +397,7 @@ func (x *values[V]) use() {
 }
 
 // decode reads what append wrote, now or under an older schema.
-func (x *values[V]) decode(key, src []byte, v *V) {
+func (x *values[V]) decode(prefix, key, src []byte, v *V) {
 	var err error
 	if bytes.HasPrefix(src, x.prefix) && x.version < 0x80 {
 		err = x.vc.Decode(src[1:], v)
@@ -410,7 +417,7 @@ func (x *values[V]) decode(key, src []byte, v *V) {
 		}
 	}
 	if err != nil {
-		panic(&Fault{fmt.Errorf("read state store %q: key %x: %w: %w: wipe the local store to restore it from its changelog", x.spec.Name, key, ErrCorrupt, err)})
+		panic(&Fault{fmt.Errorf("read state store %q: key %x%x: %w: %w: wipe the local store to restore it from its changelog", x.spec.Name, prefix, key, ErrCorrupt, err)})
 	}
 }
 

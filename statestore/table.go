@@ -4,7 +4,7 @@ package statestore
 type Table[K comparable, V any] struct {
 	c   cache[V]
 	kw  keyWriter[K]
-	buf []byte // physical key of the running call; starts with the store id
+	buf []byte // padded key of the running call
 }
 
 // NewTable opens a table of kind KindTable in s. Stored entries are loaded as far as the caches have room. It fails
@@ -14,12 +14,12 @@ func NewTable[K comparable, V any](s *State, spec Spec, kc KeyCodec[K], vc Codec
 	if err != nil {
 		return nil, err
 	}
-	t := &Table[K, V]{kw: newKeyWriter(kc), buf: appendID(make([]byte, 0, 64), spec.ID)}
-	t.c.init(x)
+	t := &Table[K, V]{kw: newKeyWriter(kc)}
+	t.c.init(x, appendID(nil, spec.ID))
 	if err := s.register(spec, KindTable, (*tableSub[V])(&t.c)); err != nil {
 		return nil, err
 	}
-	if err := catch(func() { t.c.load(t.buf[:4], successor(t.buf[:4])) }); err != nil {
+	if err := catch(t.c.load); err != nil {
 		return nil, err
 	}
 	return t, nil
@@ -41,7 +41,7 @@ func catch(f func()) (err error) {
 }
 
 func (t *Table[K, V]) key(g Group, k K) []byte {
-	t.buf = t.kw.append(append(t.buf[:4], byte(g>>8), byte(g)), k)
+	t.buf = pad(t.kw.append(append(t.buf[:0], byte(g>>8), byte(g)), k))
 	return t.buf
 }
 
@@ -64,10 +64,9 @@ func (t *Table[K, V]) Delete(g Group, k K) { t.c.delete(t.key(g, k)) }
 // All calls yield for all entries, ordered by key group and key, until it returns false. The value is for reading
 // and valid during the call. Entries that are added meanwhile may or may not be visited.
 func (t *Table[K, V]) All(yield func(g Group, k K, v *V) bool) {
-	lo := appendID(nil, t.c.x.spec.ID)
-	t.c.each(lo, successor(lo), true, func(key []byte, v *V) bool {
-		k, _ := decodeUser(t.c.x, t.kw.kc, key, 6)
-		return yield(groupOf(key[4:]), k, v)
+	t.c.each(true, func(key []byte, v *V) bool {
+		k, _ := decodeUser(t.c.x, t.kw.kc, key, 2)
+		return yield(groupOf(key), k, v)
 	})
 }
 

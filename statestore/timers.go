@@ -3,7 +3,6 @@ package statestore
 import (
 	"bytes"
 	"encoding/binary"
-	"hash/maphash"
 	"slices"
 )
 
@@ -16,8 +15,8 @@ const nearTimers = 64 << 10
 type Timers[K comparable] struct {
 	c    cache[struct{}]
 	kw   keyWriter[K]
-	buf  []byte
-	near []byte // physical key; nil: all timers are in memory
+	buf  []byte // padded key of the running call
+	near []byte // a key; nil: all timers are in memory
 	heap []timerNode
 	pos  []int32 // of an entry in heap, + 1
 	size int     // State.near
@@ -47,21 +46,21 @@ func NewTimers[K comparable](s *State, spec Spec, kc KeyCodec[K]) (*Timers[K], e
 	if err != nil {
 		return nil, err
 	}
-	t := &Timers[K]{kw: newKeyWriter(kc), buf: appendID(make([]byte, 0, 64), spec.ID), size: s.near}
-	t.c.init(x)
+	t := &Timers[K]{kw: newKeyWriter(kc), size: s.near}
+	t.c.init(x, appendID(nil, spec.ID))
 	t.c.changed = t.changed
 	if err := s.register(spec, KindTimers, (*timersSub[K])(t)); err != nil {
 		return nil, err
 	}
-	t.near = appendID(nil, spec.ID)
+	t.near = []byte{}
 	return t, catch(t.load)
 }
 
-// key builds the physical key, and tells the cache whether it knows all there is about it.
+// key builds the key, and tells the cache whether it knows all there is about it.
 func (t *Timers[K]) key(at int64, g Group, k K, id uint32) []byte {
-	b := appendKeyInt64(t.buf[:4], at)
+	b := appendKeyInt64(t.buf[:0], at)
 	b = t.kw.append(append(b, byte(g>>8), byte(g)), k)
-	t.buf = binary.BigEndian.AppendUint32(b, id)
+	t.buf = pad(binary.BigEndian.AppendUint32(b, id))
 	t.c.complete = t.isNear(t.buf)
 	return t.buf
 }
@@ -96,13 +95,13 @@ func (t *Timers[K]) Pop(upTo int64) (at int64, g Group, k K, id uint32, ok bool)
 	top := t.heap[0]
 	e := t.c.at(top.i)
 	key := t.c.keyOf(e)
-	k, rest := decodeUser(t.c.x, t.kw.kc, key, 14)
+	k, rest := decodeUser(t.c.x, t.kw.kc, key, 10)
 	if len(rest) != 4 {
 		t.c.x.fault(ErrCorrupt)
 	}
 	t.c.write(top.i, e)
 	t.c.setLive(top.i, e, false)
-	return top.at, groupOf(key[12:]), k, binary.BigEndian.Uint32(rest), true
+	return top.at, groupOf(key[8:]), k, binary.BigEndian.Uint32(rest), true
 }
 
 // ready loads timers until the heap has the earliest one; false means there is none.
@@ -115,17 +114,18 @@ func (t *Timers[K]) ready() bool {
 
 // load moves near over the next timers of the Store.
 func (t *Timers[K]) load() {
-	lo := t.near
+	lo := append(bytes.Clone(t.c.prefix), t.near...)
 	t.near = nil
 	n := 0
 	var next []byte
-	t.c.x.scan(lo, successor(lo[:4]), func(key, _ []byte) bool {
+	t.c.x.scan(lo, successor(t.c.prefix), func(key, _ []byte) bool {
 		if n == t.size {
-			next = bytes.Clone(key)
+			next = bytes.Clone(key[len(t.c.prefix):])
 			return false
 		}
 		n++
-		h := maphash.Bytes(t.c.x.s.seed, key)
+		key = t.c.stored(key)
+		h := t.c.hash(key)
 		if _, e := t.c.find(h, key); e == nil {
 			i, e := t.c.insert(h, key)
 			t.c.setLive(i, e, true) // near is nil: all go into the heap
@@ -203,7 +203,7 @@ func (t *Timers[K]) push(i uint32) {
 	for int(i) >= len(t.pos) {
 		t.pos = append(t.pos, 0)
 	}
-	t.heap = append(t.heap, timerNode{decodeKeyInt64(t.c.keyOf(t.c.at(i))[4:]), i})
+	t.heap = append(t.heap, timerNode{decodeKeyInt64(t.c.keyOf(t.c.at(i))), i})
 	t.up(len(t.heap) - 1)
 }
 

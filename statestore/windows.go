@@ -12,7 +12,7 @@ import (
 type Windows[K comparable, V any] struct {
 	x    *values[V]
 	kw   keyWriter[K]
-	buf  []byte       // physical key of the running call; starts with the store id
+	buf  []byte       // padded key of the running call
 	open []*window[V] // by end
 	last *window[V]   // the window of the last call
 	hor  int64
@@ -44,7 +44,7 @@ func NewWindows[K comparable, V any](s *State, spec Spec, kc KeyCodec[K], vc Cod
 	if err != nil {
 		return nil, err
 	}
-	w := &Windows[K, V]{x: x, kw: newKeyWriter(kc), buf: appendID(make([]byte, 0, 64), spec.ID), hor: noHorizon}
+	w := &Windows[K, V]{x: x, kw: newKeyWriter(kc), hor: noHorizon}
 	if h, ok := s.horizons[spec.ID]; ok {
 		w.hor = h
 	}
@@ -93,8 +93,9 @@ func (w *Windows[K, V]) take(end int64) *window[V] {
 		win, w.idle = w.idle[n-1], w.idle[:n-1]
 	} else {
 		win = &window[V]{}
-		win.c.init(w.x)
+		win.c.init(w.x, nil)
 	}
+	win.c.prefix = appendKeyInt64(appendID(nil, w.x.spec.ID), end)
 	win.end, win.stored, win.loaded, win.c.complete = end, false, true, true
 	return win
 }
@@ -135,19 +136,14 @@ func (w *Windows[K, V]) at(end int64, make bool) *window[V] {
 	win := w.open[i]
 	if !win.loaded {
 		win.loaded = true
-		win.c.load(w.rangeOf(end))
+		win.c.load()
 	}
 	w.last = win
 	return win
 }
 
-func (w *Windows[K, V]) rangeOf(end int64) (lo, hi []byte) {
-	lo = appendKeyInt64(appendID(nil, w.x.spec.ID), end)
-	return lo, successor(lo)
-}
-
-func (w *Windows[K, V]) key(end int64, g Group, k K) []byte {
-	w.buf = w.kw.append(append(appendKeyInt64(w.buf[:4], end), byte(g>>8), byte(g)), k)
+func (w *Windows[K, V]) key(g Group, k K) []byte {
+	w.buf = pad(w.kw.append(append(w.buf[:0], byte(g>>8), byte(g)), k))
 	return w.buf
 }
 
@@ -158,19 +154,19 @@ func (w *Windows[K, V]) Get(end int64, g Group, k K) *V {
 	if win == nil {
 		return nil
 	}
-	return win.c.get(w.key(end, g, k))
+	return win.c.get(w.key(g, k))
 }
 
 // Update returns the value of k in the window that ends at end for writing, and whether it existed; it is zero if not. It
 // may be changed in place until End or Rollback. A window at or below the horizon must not be written (a Fault).
 func (w *Windows[K, V]) Update(end int64, g Group, k K) (v *V, existed bool) {
-	return w.at(end, true).c.update(w.key(end, g, k))
+	return w.at(end, true).c.update(w.key(g, k))
 }
 
 // Delete removes k from the window that ends at end.
 func (w *Windows[K, V]) Delete(end int64, g Group, k K) {
 	if win := w.at(end, false); win != nil {
-		win.c.delete(w.key(end, g, k))
+		win.c.delete(w.key(g, k))
 	}
 }
 
@@ -183,10 +179,9 @@ func (w *Windows[K, V]) Each(end int64, fn func(g Group, k K, v *V) error) error
 		return nil
 	}
 	var err error
-	lo, hi := w.rangeOf(end)
-	w.open[i].c.each(lo, hi, false, func(key []byte, v *V) bool {
-		k, _ := decodeUser(w.x, w.kw.kc, key, 14)
-		err = fn(groupOf(key[12:]), k, v)
+	w.open[i].c.each(false, func(key []byte, v *V) bool {
+		k, _ := decodeUser(w.x, w.kw.kc, key, 2)
+		err = fn(groupOf(key), k, v)
 		return err == nil
 	})
 	return err
@@ -220,8 +215,7 @@ func (w *Windows[K, V]) Next() (end int64, ok bool) {
 			continue
 		}
 		found := false
-		lo, hi := w.rangeOf(win.end)
-		win.c.each(lo, hi, false, func([]byte, *V) bool { found = true; return false })
+		win.c.each(false, func([]byte, *V) bool { found = true; return false })
 		if found {
 			return win.end, true
 		}
