@@ -178,9 +178,8 @@ func (c *Cluster) producerOpts(txnID string, topics map[string]TopicInfo) ([]kgo
 			return 1_000_000
 		}),
 		kgo.MaxBufferedRecords(2*maxPendingRecords),
-		// The broker aborts the transaction after its time-out anyway. Records that kgo must not fail (a try is on its
-		// way) are bounded by the deadline of the flush.
-		kgo.RecordDeliveryTimeout(c.opts.TransactionTimeout+c.opts.Linger),
+		// No RecordDeliveryTimeout: kgo measures it from the record's timestamp, and ours are event times. What bounds a
+		// record that is not acknowledged is the deadline of Produce and Commit, after which the client is closed.
 		kgo.ProduceRequestTimeout(c.opts.RequestTimeout),
 		kgo.ConcurrentTransactionsBackoff(5*time.Millisecond),
 	)
