@@ -100,10 +100,11 @@ func (l *life) restore(ctx context.Context) (*txn.EpochRecord, error) {
 		l.identity.Changelogs = append(l.identity.Changelogs, txn.TopicIDString(l.w.topicIDs[c]))
 	}
 	rec, err := l.tryRestore(ctx)
+	var stale *txn.StaleError
 	switch {
 	case err == nil:
 		return rec, nil
-	case errors.Is(err, statestore.ErrCorrupt), errors.Is(err, txn.ErrStateTooOld), errors.Is(err, errStale):
+	case errors.Is(err, statestore.ErrCorrupt), errors.As(err, &stale):
 		l.log.Warn("local state is not usable; restoring from the changelog", "error", err)
 	default:
 		return nil, err
@@ -117,9 +118,6 @@ func (l *life) restore(ctx context.Context) (*txn.EpochRecord, error) {
 	}
 	return l.tryRestore(ctx)
 }
-
-// errStale is local state that may have missed tombstones.
-var errStale = errors.New("local state is too old")
 
 // restoreBatchBytes is the size at which a restore batch is committed.
 const restoreBatchBytes = 8 << 20
@@ -246,8 +244,8 @@ func (l *life) fresh(ctx context.Context, rec *txn.EpochRecord) error {
 	for _, c := range l.s.sub.changelogs {
 		keep := time.Duration(infos[c].DeleteRetentionMs) * time.Millisecond
 		if age := time.Since(time.UnixMilli(rec.WallTime)); keep > 0 && age > keep {
-			return fmt.Errorf("%w: the store of subtask %s is %s old, changelog %s keeps tombstones for %s (delete.retention.ms)",
-				errStale, l.s.id, age.Round(time.Second), c, keep)
+			return &txn.StaleError{Topic: c, Partition: int32(l.s.id.Index),
+				Reason: fmt.Sprintf("it is %s old, but tombstones are kept for %s (delete.retention.ms)", age.Round(time.Second), keep)}
 		}
 	}
 	return nil

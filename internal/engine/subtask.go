@@ -108,7 +108,7 @@ func (s *subtask) run() {
 	for {
 		progressed, err := s.life()
 		switch {
-		case err == nil, errors.Is(err, errReleased), s.ctx.Err() != nil:
+		case err == nil, errors.Is(err, errReleased), s.released(), s.ctx.Err() != nil:
 			return
 		}
 		if progressed {

@@ -36,7 +36,7 @@ type Worker struct {
 	group   *txn.Group
 	topo    *resolved
 	poll    *pollLoop
-	dirty   chan struct{}
+	joined  chan struct{} // closed when group is set
 
 	commitSlots chan struct{} // the process's commit budget
 
@@ -119,7 +119,7 @@ func (w *Worker) run(ctx context.Context) error {
 	w.mu.Lock()
 	w.group = group
 	w.mu.Unlock()
-	close(w.dirty)
+	close(w.joined)
 
 	var failure error
 	select {
@@ -286,7 +286,7 @@ func (w *Worker) prepare(ctx context.Context) error {
 	for n, info := range all {
 		w.topicIDs[n] = info.ID
 	}
-	w.dirty = make(chan struct{})
+	w.joined = make(chan struct{})
 	w.mu.Unlock()
 	return nil
 }
@@ -416,7 +416,7 @@ func (h handler) forget(subs []*subtask) {
 // ownership asks the group session for proof that a subtask is still ours.
 func (w *Worker) ownership(id record.SubtaskID) (txn.Ownership, bool) {
 	w.mu.Lock()
-	g, ready := w.group, w.dirty
+	g, ready := w.group, w.joined
 	w.mu.Unlock()
 	if g == nil {
 		<-ready // Assigned may come before Join returns
@@ -491,6 +491,15 @@ func (w *Worker) checkTopics(ctx context.Context) {
 	if err := sameTopics(was, now); err != nil {
 		w.fail(err)
 		return
+	}
+	for _, s := range w.topo.subs {
+		for _, in := range s.inputs {
+			if info, ok := infos[in.topic]; ok && info.Partitions != in.partitions {
+				w.fail(fatalf("input topic %s had %d partitions when this worker started, and has %d now; restart all workers to take the new ones in (their number must be a multiple of %d, the subtasks of sub-topology %d)",
+					in.topic, in.partitions, info.Partitions, s.parallelism, s.plan.ID))
+				return
+			}
+		}
 	}
 	for _, n := range names {
 		if _, ok := infos[n]; !ok {

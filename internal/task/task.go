@@ -65,6 +65,7 @@ type Task struct {
 	deadLetters int64
 	buffered    int
 	bufferedB   int64
+	positions   []PartitionProgress // handed out by Positions
 }
 
 type phase uint8
