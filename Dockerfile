@@ -11,7 +11,8 @@ COPY . .
 
 FROM source AS build
 ARG VERSION=dev
-RUN CGO_ENABLED=0 go build -trimpath -ldflags "-s -w -X github.com/millrace-stream/millrace.version=${VERSION}" -o /out/millrace ./cmd/millrace \
+ARG COMMIT=unknown
+RUN CGO_ENABLED=0 go build -trimpath -ldflags "-s -w -X github.com/millrace-stream/millrace.version=${VERSION} -X main.version=${VERSION} -X main.commit=${COMMIT}" -o /out/millrace ./cmd/millrace \
  && mkdir /out/state
 
 FROM source AS build-example

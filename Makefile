@@ -3,10 +3,16 @@ SHELL       := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 
+# Tests are built as the release is: static and without this folder's path. One build cache serves both.
+export CGO_ENABLED := 0
+export GOFLAGS     := $(GOFLAGS) -trimpath
+
 GO      ?= go
 BIN     := $(CURDIR)/bin
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
-LDFLAGS := -s -w -X github.com/millrace-stream/millrace.version=$(VERSION)
+COMMIT  ?= $(shell git rev-parse --short HEAD 2>/dev/null || echo unknown)
+# The library's version and the command's.
+LDFLAGS := -s -w -X github.com/millrace-stream/millrace.version=$(VERSION) -X main.version=$(VERSION) -X main.commit=$(COMMIT)
 
 GOLANGCI_VERSION := v2.15.0
 GOLANGCI         := $(BIN)/golangci-lint
@@ -24,12 +30,12 @@ help: ## List the targets
 
 .PHONY: build
 build: ## Build the static binary bin/millrace
-	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/millrace ./cmd/millrace
+	$(GO) build -ldflags '$(LDFLAGS)' -o $(BIN)/millrace ./cmd/millrace
 
 .PHONY: test
 test: kafka-jars ## Run all tests, on real Kafka brokers too, then the core again under the race detector
 	$(GO) test -p $(P) -timeout 10m $(TESTFLAGS) ./...
-	MILLRACE_SKIP_KAFKA=1 $(GO) test -race -short -p $(P) -timeout 10m $(TESTFLAGS) $(RACE)
+	CGO_ENABLED=1 MILLRACE_SKIP_KAFKA=1 $(GO) test -race -short -p $(P) -timeout 10m $(TESTFLAGS) $(RACE)
 
 .PHONY: test-short
 test-short: ## Run the tests that need no broker and little time
@@ -37,7 +43,7 @@ test-short: ## Run the tests that need no broker and little time
 
 .PHONY: kafka-jars
 kafka-jars: ## Fetch the jars of the Kafka brokers for the tests (needs Maven, once)
-	@$(GO) run ./test/kafka/fetch >/dev/null
+	$(GO) run ./test/kafka/fetch
 
 .PHONY: lint
 lint: $(GOLANGCI) ## Check formatting, vet, golangci-lint and the rules of internal/lint
@@ -76,7 +82,7 @@ demo: ## Run the demo: an embedded broker, a kill, a verdict
 
 .PHONY: docker
 docker: ## Build the container image millrace:VERSION
-	docker build --build-arg VERSION=$(VERSION) -t millrace:$(VERSION) .
+	docker build --build-arg VERSION=$(VERSION) --build-arg COMMIT=$(COMMIT) -t millrace:$(VERSION) .
 
 .PHONY: clean
 clean: ## Remove what was built here
