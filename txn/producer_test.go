@@ -205,8 +205,11 @@ var suite = map[string]func(t *testing.T, brokers []string){
 	"EndTxnNeverArrives":      testEndTxnNeverArrives,
 	"StableOffsets":           testStableOffsets,
 	"RecordTooLarge":          testRecordTooLarge,
+	"BrokerTimesOut":          testBrokerTimesOut,
+	"EpochMovedInMidTxn":      testEpochMovedInMidTransaction,
 	"ChangelogOfAbortedTxns":  testChangelogOfAbortedTxns,
 	"ChangelogPositions":      testChangelogPositions,
+	"ChangelogRetention":      testChangelogRetention,
 	"ChangelogForeignOpenTxn": testChangelogForeignOpenTxn,
 	"ControlRace":             testControlRace,
 	"ControlFollow":           testControlFollow,
@@ -479,7 +482,7 @@ func testLostEndTxnReply(t *testing.T, brokers []string) {
 		t.Fatalf("outcome %d (%v), want unknown: EndTxn went through and its answer was lost", res.Outcome, res.Err)
 	}
 	p.Close()
-	proxy.Restore()
+	r.c = connect(t, brokers, func(o *Options) { o.AppID = r.app })
 	r.open()
 	r.wantOffsets(10)
 	r.wantVisible("kept")
@@ -496,7 +499,7 @@ func testEndTxnNeverArrives(t *testing.T, brokers []string) {
 		t.Fatalf("outcome %d (%v), want unknown: nobody knows whether EndTxn arrived", res.Outcome, res.Err)
 	}
 	p.Close()
-	proxy.Restore()
+	r.c = connect(t, brokers, func(o *Options) { o.AppID = r.app })
 	r.open()
 	r.wantOffsets(-1)
 	r.wantVisible()
@@ -624,11 +627,10 @@ func TestCommitIsBounded(t *testing.T) {
 	}
 }
 
-// TestBrokerTimesOut: P05. The broker aborts a transaction that takes too long; the commit is fenced and a takeover
+// testBrokerTimesOut: P05. The broker aborts a transaction that takes too long; the commit is fenced and a takeover
 // goes on from committed state.
-func TestBrokerTimesOut(t *testing.T) {
-	k := fakeKafka(t)
-	r := newRig(t, k.ListenAddrs(), func(o *Options) { o.TransactionTimeout = 200 * time.Millisecond })
+func testBrokerTimesOut(t *testing.T, brokers []string) {
+	r := newRig(t, brokers, func(o *Options) { o.TransactionTimeout = 500 * time.Millisecond })
 	p := r.open()
 	r.write(p, "late")
 	r.awaitTimeout(p)
@@ -638,8 +640,7 @@ func TestBrokerTimesOut(t *testing.T) {
 	}
 	p.Close()
 	r.wantOffsets(-1)
-	slow := connect(t, k.ListenAddrs(), func(o *Options) { o.AppID = r.app })
-	r.c = slow
+	r.c = connect(t, brokers, func(o *Options) { o.AppID = r.app })
 	p = r.open()
 	r.write(p, "again")
 	r.mustCommit(p, 1, 10)
@@ -671,12 +672,11 @@ func (r *rig) awaitTimeout(p *Producer) {
 	})
 }
 
-// TestEpochMovedInMidTransaction: kgo takes a new producer epoch by itself when a partition lost its beginning
+// testEpochMovedInMidTransaction: kgo takes a new producer epoch by itself when a partition lost its beginning
 // (DeleteRecords on a repartition topic) and the broker timed the transaction out; what was written before is gone,
 // and a commit of the rest would lose it without an error.
-func TestEpochMovedInMidTransaction(t *testing.T) {
-	k := fakeKafka(t)
-	r := newRig(t, k.ListenAddrs(), func(o *Options) { o.TransactionTimeout = 500 * time.Millisecond })
+func testEpochMovedInMidTransaction(t *testing.T, brokers []string) {
+	r := newRig(t, brokers, func(o *Options) { o.TransactionTimeout = time.Second })
 	p := r.open()
 	even := []record.Output{{Partition: 0, Value: []byte("dd")}}
 	if err := p.Produce(t.Context(), even); err != nil { // out/0 has a last acknowledged offset

@@ -20,7 +20,8 @@ func TestOnKafka(t *testing.T) {
 		"3.9":                       {[]kafka.Option{kafka.Version39()}, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			b := kafka.Start(t, c.opts...)
+			// How often the broker looks for transactions that take too long; the default is 10 s.
+			b := kafka.Start(t, append(c.opts, kafka.Config("transaction.abort.timed.out.transaction.cleanup.interval.ms", "100"))...)
 			checkFeatures(t, b.Brokers(), c.txnVersion)
 			runSuite(t, b.Brokers())
 		})
