@@ -2,6 +2,7 @@ package processor
 
 import (
 	"math"
+	"slices"
 	"time"
 
 	"github.com/millrace-stream/millrace/internal/task"
@@ -101,9 +102,6 @@ func windowed[K comparable, T, A, R any](w WindowedStream[K, T], kind, id string
 		op := &windowOp[K, T, A, R]{x: b.x, op: b.op(n), node: b.node(n), store: store, size: w.assigner.Size(),
 			lateness: w.lateness.Milliseconds(), assigner: w.assigner, result: result, keys: s.keys}
 		op.next = out.s.step(b)
-		if next, ok := any(store).(interface{ NextAfter(int64) (int64, bool) }); ok {
-			op.after = next.NextAfter
-		}
 		if w.toLate {
 			op.late, _ = b.sides(n)[w.late.id].(step[T])
 		}
@@ -129,7 +127,9 @@ type windowOp[K comparable, T, A, R any] struct {
 	late     step[T]
 	keys     *keyType[K]
 
-	after func(end int64) (next int64, ok bool) // the lowest window end behind end
+	// ends are those of the windows that are kept, ascending, if lateness is allowed: the store only tells its lowest,
+	// and fired windows lie below those still to fire. Ends of windows that were rolled back may be among them.
+	ends []int64
 
 	// What is being fired; the functions are made once, so that firing a key allocates nothing.
 	end   int64
@@ -158,6 +158,9 @@ func (o *windowOp[K, T, A, R]) start() {
 	}
 	o.drop1 = func() error { o.store.Drop(o.end); return nil }
 	o.node.Fire = o.fire
+	if o.lateness > 0 {
+		o.findEnds()
+	}
 	o.dueNext(o.node.Watermark)
 }
 
@@ -175,6 +178,11 @@ func (o *windowOp[K, T, A, R]) step(add func(acc *A, existed bool, v T)) keyedSt
 		}
 		acc, existed := o.store.Update(end, x.Group, k)
 		add(acc, existed, v)
+		if o.lateness > 0 && !existed {
+			if i, ok := slices.BinarySearch(o.ends, end); !ok {
+				o.ends = slices.Insert(o.ends, i, end)
+			}
+		}
 		if w < end-1 {
 			o.node.Due(end - 1)
 			return nil
@@ -224,14 +232,15 @@ func (o *windowOp[K, T, A, R]) fire(_ *task.Exec, before, watermark int64) error
 			end, ok = o.after(end)
 		}
 	}
-	for {
-		end, ok := o.store.Next()
-		if !ok || end-1+o.lateness > watermark {
-			break
-		}
-		if err := o.drop(end); err != nil {
+	gone := 0
+	for gone < len(o.ends) && o.ends[gone]-1+o.lateness <= watermark {
+		gone++
+	}
+	if gone > 0 {
+		if err := o.drop(o.ends[gone-1]); err != nil {
 			return err
 		}
+		o.ends = slices.Delete(o.ends, 0, gone)
 	}
 	o.dueNext(watermark)
 	return nil
@@ -258,4 +267,31 @@ func (o *windowOp[K, T, A, R]) dueNext(watermark int64) {
 			o.node.Due(end - 1)
 		}
 	}
+}
+
+// after gives the lowest kept end behind end.
+func (o *windowOp[K, T, A, R]) after(end int64) (next int64, ok bool) {
+	i, found := slices.BinarySearch(o.ends, end)
+	if found {
+		i++
+	}
+	if i == len(o.ends) {
+		return 0, false
+	}
+	return o.ends[i], true
+}
+
+// findEnds learns the ends of restored windows by dropping one after the other in a step that is undone.
+func (o *windowOp[K, T, A, R]) findEnds() {
+	state := o.x.State()
+	state.Begin()
+	for {
+		end, ok := o.store.Next()
+		if !ok {
+			break
+		}
+		o.ends = append(o.ends, end)
+		o.store.Drop(end)
+	}
+	state.Rollback()
 }
