@@ -25,7 +25,7 @@ import (
 // Config of a demo run. The zero value, with Out set, is the default run.
 type Config struct {
 	Brokers  []string      // empty = an embedded broker
-	Duration time.Duration // of the generator; default 20 s, at least 8 s
+	Duration time.Duration // of the generator; default 20 s
 	Rate     int           // orders per second; default 2000
 	Seed     uint64        // of the generator's orders; 0 = random
 	Out      io.Writer
@@ -35,8 +35,10 @@ type Config struct {
 }
 
 const (
-	partitions     = 4
-	sessionTimeout = 3 * time.Second
+	partitions = 4
+	// A real cluster's group.min.session.timeout.ms is 6 s by default; the embedded broker takes less.
+	realSession     = 6 * time.Second
+	embeddedSession = 3 * time.Second
 )
 
 // ErrWrong says that the committed output was not what the input says it must be.
@@ -47,16 +49,21 @@ func Run(ctx context.Context, cfg Config) error {
 	if cfg.Duration == 0 {
 		cfg.Duration = 20 * time.Second
 	}
-	cfg.Duration = max(cfg.Duration, 8*time.Second)
+	embedded := len(cfg.Brokers) == 0
+	session := embeddedSession
+	if !embedded {
+		session = realSession
+	}
+	// The kill at two fifths and the return at four fifths must leave the group the time to notice.
+	cfg.Duration = max(cfg.Duration, 5*session/2+time.Second)
 	if cfg.Rate <= 0 {
 		cfg.Rate = 2000
 	}
 	if cfg.Seed == 0 {
 		cfg.Seed = rand.Uint64()
 	}
-	embedded := len(cfg.Brokers) == 0
 	if embedded {
-		fake, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.DefaultNumPartitions(partitions))
+		fake, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.DefaultNumPartitions(partitions), kfake.GroupMinSessionTimeout(time.Second))
 		if err != nil {
 			return fmt.Errorf("start the embedded broker: %w", err)
 		}
@@ -76,7 +83,7 @@ func Run(ctx context.Context, cfg Config) error {
 		return err
 	}
 	defer cl.Close()
-	d := &demo{cfg: cfg, cl: cl, dir: dir, app: fmt.Sprintf("millrace-demo-%08x", uint32(time.Now().UnixNano()))}
+	d := &demo{cfg: cfg, cl: cl, dir: dir, session: session, app: fmt.Sprintf("millrace-demo-%08x", uint32(time.Now().UnixNano()))}
 	d.in, d.out, d.late = d.app+".orders", d.app+".order-counts", d.app+".orders-late"
 	if err := d.makeTopics(ctx); err != nil {
 		return err
@@ -98,6 +105,7 @@ type demo struct {
 	cl            *kgo.Client
 	dir           string
 	app           string
+	session       time.Duration
 	in, out, late string
 
 	gen     *generator
@@ -170,7 +178,7 @@ func (d *demo) start(ctx context.Context, name string) (*worker, error) {
 	w := &worker{name: name, net: newNetwork(), done: make(chan struct{}), store: store}
 	w.engine = engine.New(engine.Options{
 		Plan: plan, Dir: store, LeaveOnStop: true, Logger: log, ShutdownTimeout: 5 * time.Second,
-		Kafka: txn.Options{AppID: d.app, Brokers: d.cfg.Brokers, InstanceID: d.app + "-" + name, SessionTimeout: sessionTimeout, HeartbeatInterval: 300 * time.Millisecond, Dialer: w.net.dial},
+		Kafka: txn.Options{AppID: d.app, Brokers: d.cfg.Brokers, InstanceID: d.app + "-" + name, SessionTimeout: d.session, HeartbeatInterval: 300 * time.Millisecond, Dialer: w.net.dial},
 	})
 	wctx, cancel := context.WithCancel(ctx)
 	w.cancel = cancel
@@ -218,7 +226,7 @@ func (d *demo) run(ctx context.Context) error {
 	defer wg.Wait()
 
 	start := time.Now()
-	killAt, backAt := start.Add(d.cfg.Duration*2/5), start.Add(d.cfg.Duration*3/4)
+	killAt, backAt := start.Add(d.cfg.Duration*2/5), start.Add(d.cfg.Duration*4/5)
 	tick := time.NewTicker(250 * time.Millisecond)
 	defer tick.Stop()
 	var back *worker

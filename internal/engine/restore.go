@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -147,7 +148,7 @@ func (l *life) tryRestore(ctx context.Context) (*txn.EpochRecord, error) {
 		}
 	}
 	started := time.Now()
-	var records, bytes int64
+	var records, size int64
 	s.mu.Lock()
 	s.restore = &RestoreStatus{Started: started, EtaMs: -1}
 	s.mu.Unlock()
@@ -156,8 +157,8 @@ func (l *life) tryRestore(ctx context.Context) (*txn.EpochRecord, error) {
 	defer func() { batch.Discard() }()
 	var batchBytes int
 	raw := meta.EpochRecord
-	// What is on disk is always the fold of the changelog up to the positions beside it. In the middle of a restore the
-	// epoch record there is still the old one, so a restore that was cut off goes on where it was.
+	// What is on disk is always the fold of the changelog up to the positions beside it, so a restore that was cut off
+	// goes on where it was.
 	flush := func() error {
 		m := statestore.Meta{EpochRecord: raw, Positions: append([]int64(nil), l.positions...)}
 		if rec != nil {
@@ -169,14 +170,25 @@ func (l *life) tryRestore(ctx context.Context) (*txn.EpochRecord, error) {
 		batch, batchBytes = store.NewBatch(), 0
 		return nil
 	}
+	metaKey := statestore.MetaKey()
 	apply := func(changelog int, offset int64, key, value []byte) error {
 		l.positions[changelog] = offset + 1
-		if value == nil {
-			batch.Delete(key)
+		if bytes.Equal(key, metaKey) {
+			r, err := txn.DecodeEpochRecord(value)
+			if err != nil {
+				return fmt.Errorf("read changelog %s/%d at offset %d: %w", s.sub.changelogs[changelog], s.id.Index, offset, err)
+			}
+			if rec == nil || r.Epoch >= rec.Epoch {
+				rec, raw = r, value
+			}
 		} else {
-			batch.Set(key, value)
+			if value == nil {
+				batch.Delete(key)
+			} else {
+				batch.Set(key, value)
+			}
+			batchBytes += len(key) + len(value)
 		}
-		batchBytes += len(key) + len(value)
 		if batchBytes >= restoreBatchBytes {
 			return flush()
 		}
@@ -185,7 +197,7 @@ func (l *life) tryRestore(ctx context.Context) (*txn.EpochRecord, error) {
 	end, err := l.w.cluster.ReadChangelog(ctx, txn.ChangelogRead{
 		Topics: s.sub.changelogs, Partition: int32(s.id.Index), From: append([]int64(nil), l.positions...),
 		Progress: func(r, b, remaining int64) {
-			records, bytes = r, b
+			records, size = r, b
 			s.mu.Lock()
 			s.restore = &RestoreStatus{Records: r, Bytes: b, Remaining: remaining, Started: started, EtaMs: eta(time.Since(started), r, remaining)}
 			s.mu.Unlock()
@@ -196,9 +208,6 @@ func (l *life) tryRestore(ctx context.Context) (*txn.EpochRecord, error) {
 	}
 	moved := !slices.Equal(l.positions, end.Positions)
 	copy(l.positions, end.Positions)
-	if end.Record != nil && (rec == nil || end.Record.Epoch >= rec.Epoch) {
-		rec, raw = end.Record, end.RecordBytes
-	}
 	if rec != nil {
 		if rec.Incarnation != l.incarnation {
 			return nil, fatalf("changelog %s/%d holds epoch %d of incarnation %d, but the app is in incarnation %d", s.sub.changelogs[0], s.id.Index, rec.Epoch, rec.Incarnation, l.incarnation)
@@ -218,9 +227,9 @@ func (l *life) tryRestore(ctx context.Context) (*txn.EpochRecord, error) {
 		}
 	}
 	if records > 0 {
-		l.log.Info("state restored", "records", records, "bytes", bytes, "took", time.Since(started).Round(time.Millisecond), "local", ok)
+		l.log.Info("state restored", "records", records, "bytes", size, "took", time.Since(started).Round(time.Millisecond), "local", ok)
 	}
-	l.w.opts.Observer.RestoreDone(s.id, records, bytes, time.Since(started))
+	l.w.opts.Observer.RestoreDone(s.id, records, size, time.Since(started))
 	return rec, nil
 }
 

@@ -1,0 +1,244 @@
+// Package millrace is the front door of the library: it runs a topology of processor operators as one member of an
+// app's group.
+//
+//	func main() { millrace.Main("order-counts", topology) }
+//
+// Main reads the configuration from flags, MILLRACE_* variables and a file, serves metrics and status, and stops
+// gracefully on SIGTERM. Run does the same for programs that bring their own configuration and context.
+package millrace
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"runtime/debug"
+	"syscall"
+
+	"github.com/spf13/pflag"
+
+	"github.com/millrace-stream/millrace/configs"
+	"github.com/millrace-stream/millrace/internal/api"
+	"github.com/millrace-stream/millrace/internal/engine"
+	"github.com/millrace-stream/millrace/internal/telemetry"
+	"github.com/millrace-stream/millrace/processor"
+	"github.com/millrace-stream/millrace/statestore"
+	"github.com/millrace-stream/millrace/statestore/memstore"
+	"github.com/millrace-stream/millrace/statestore/pebblestore"
+	"github.com/millrace-stream/millrace/txn"
+)
+
+// Config is the configuration of a worker; see package configs and docs/configuration.md.
+type Config = configs.Config
+
+// Exit codes of Main.
+const (
+	exitOK     = 0
+	exitFailed = 1 // the worker gave up, or could not start
+	exitUsage  = 2 // flags, environment, file or topology are wrong
+)
+
+// Main runs topology as the app until SIGTERM or SIGINT, and exits the process: 0 after a graceful stop, 1 if the
+// worker gave up, 2 if configuration or topology are wrong. A second signal ends the process at once.
+//
+// app is the default of app.id. Flags that the program defined with the standard flag package are parsed together with
+// Millrace's own.
+func Main(app string, topology func(*processor.Topology)) {
+	os.Exit(run(app, topology, os.Args[1:], os.Environ(), os.Stdout, os.Stderr))
+}
+
+func run(app string, topology func(*processor.Topology), args, environ []string, stdout, stderr io.Writer) int {
+	extra := pflag.NewFlagSet(app, pflag.ContinueOnError)
+	extra.AddGoFlagSet(flag.CommandLine)
+	describe := extra.Bool("describe", false, "print the topology and end")
+	loaded, err := configs.Load(configs.LoadOptions{Args: args, Environ: environ, Flags: extra, Defaults: map[string]any{"app.id": app}})
+	if errors.Is(err, pflag.ErrHelp) {
+		return exitOK
+	}
+	if err != nil {
+		fmt.Fprintln(stderr, err)
+		return exitUsage
+	}
+	if len(loaded.Args) > 0 {
+		fmt.Fprintf(stderr, "unexpected argument %q; options are written --name=value, see --help\n", loaded.Args[0])
+		return exitUsage
+	}
+	if *describe {
+		t := processor.New()
+		topology(t)
+		if err := t.Validate(); err != nil {
+			fmt.Fprintln(stderr, err)
+			return exitUsage
+		}
+		fmt.Fprintln(stdout, t.Describe())
+		return exitOK
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
+	defer stop()
+	context.AfterFunc(ctx, stop) // the next signal is the default one again
+	err = Run(ctx, loaded.Config.App.ID, topology, loaded.Config)
+	var bad *TopologyError
+	switch {
+	case err == nil:
+		return exitOK
+	case errors.As(err, &bad):
+		fmt.Fprintln(stderr, err)
+		return exitUsage
+	}
+	fmt.Fprintln(stderr, err)
+	return exitFailed
+}
+
+// TopologyError says that the topology has faults; it wraps what processor's Validate found.
+type TopologyError struct{ Err error }
+
+func (e *TopologyError) Error() string { return e.Err.Error() }
+func (e *TopologyError) Unwrap() error { return e.Err }
+
+// Run runs topology as the app until ctx ends, then stops gracefully: what was processed is committed, and the group
+// is left. It returns nil after that, a *TopologyError if the topology has faults, and otherwise what made the worker
+// give up.
+func Run(ctx context.Context, app string, topology func(*processor.Topology), cfg Config) error {
+	cfg.App.ID = app
+	log := telemetry.NewLogger(os.Stderr, cfg.Log.Level, cfg.Log.Format)
+	t := processor.New(processor.Defaults{BadInput: decodePolicy(cfg.Errors.Decode)})
+	topology(t)
+	plan, err := t.Plan()
+	if err != nil {
+		return &TopologyError{err}
+	}
+	budget := memoryBudget(cfg)
+	dir, err := openState(cfg, budget, log)
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	kafka, err := KafkaOptions(cfg, dir, log)
+	if err != nil {
+		return err
+	}
+	worker, metrics, err := newWorker(cfg, engine.Options{
+		Version: Version(), Kafka: kafka, Plan: plan, Dir: dir, Parallelism: cfg.Parallelism,
+		CommitMaxLatency: cfg.Commit.MaxLatency, CommitQuiet: cfg.Commit.Quiet, CommitMaxBytes: cfg.Commit.MaxBytes,
+		WriteBehindInterval: cfg.State.WriteBehind.Interval, WriteBehindBytes: cfg.State.WriteBehind.Bytes,
+		CacheBytes:        budget * 35 / 100,
+		ReplicationFactor: int16(cfg.Internal.ReplicationFactor), InternalCompression: cfg.Internal.Compression,
+		LeaveOnStop: cfg.Group.LeaveOnStop, ShutdownTimeout: cfg.Shutdown.Timeout,
+		BackoffMin: cfg.Restart.BackoffMin, BackoffMax: cfg.Restart.BackoffMax, MaxAttempts: cfg.Restart.MaxAttempts,
+		StartOffsets: cfg.Start.Offsets, AllowDroppedState: cfg.Start.AllowDroppedState, Logger: log,
+	})
+	if err != nil {
+		return err
+	}
+	if cfg.Listen != "" && cfg.Listen != "off" {
+		srv, err := api.Listen(cfg.Listen, api.Options{Status: worker.Status, Metrics: metrics.Handler(), Logger: log})
+		if err != nil {
+			return err
+		}
+		defer srv.Close()
+	}
+	defer metrics.Close()
+	log.Info("worker starts", "app", app, "version", Version(), "brokers", cfg.Brokers, "listen", cfg.Listen, "state_dir", cfg.State.Dir)
+	if err := worker.Run(ctx); err != nil {
+		return err
+	}
+	log.Info("worker stopped", "app", app)
+	return nil
+}
+
+func newWorker(cfg Config, opts engine.Options) (*engine.Worker, *telemetry.Metrics, error) {
+	var worker *engine.Worker
+	metrics, err := telemetry.NewMetrics(telemetry.Options{App: cfg.App.ID, Instance: opts.Kafka.InstanceID, Version: opts.Version, Status: func() engine.Status { return worker.Status() }})
+	if err != nil {
+		return nil, nil, err
+	}
+	opts.Observer = metrics
+	worker = engine.New(opts)
+	return worker, metrics, nil
+}
+
+func decodePolicy(name string) processor.Policy {
+	switch name {
+	case "fail":
+		return processor.Fail
+	case "skip":
+		return processor.Skip
+	}
+	return processor.DeadLetter
+}
+
+// memoryBudget is what the process may use: memory.limit, else the cgroup's limit, else 1 GiB. It also tells the Go
+// runtime: a soft limit at 0.8 of it, and GOGC 200, since most of the heap lives long (GOMEMLIMIT and GOGC of the
+// environment go first).
+func memoryBudget(cfg Config) int64 {
+	budget := cfg.Memory.Limit
+	if budget <= 0 {
+		budget = engine.MemoryLimit()
+	}
+	if budget > 0 && os.Getenv("GOMEMLIMIT") == "" {
+		debug.SetMemoryLimit(budget / 5 * 4)
+	}
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(200)
+	}
+	if budget <= 0 {
+		budget = 1 << 30
+	}
+	return budget
+}
+
+func openState(cfg Config, budget int64, log *slog.Logger) (statestore.Dir, error) {
+	if cfg.State.Store == "memory" {
+		return memstore.NewDir(cfg.App.ID), nil
+	}
+	return pebblestore.OpenDir(filepath.Clean(cfg.State.Dir), cfg.App.ID, pebblestore.Options{CacheBytes: budget / 4, Logger: log})
+}
+
+// KafkaOptions turns a configuration into what the Kafka border needs; the group instance id comes from the state
+// directory unless it is configured.
+func KafkaOptions(cfg Config, dir statestore.Dir, log *slog.Logger) (txn.Options, error) {
+	tlsConfig, err := configs.TLSConfig(cfg)
+	if err != nil {
+		return txn.Options{}, err
+	}
+	o := txn.Options{
+		AppID: cfg.App.ID, Brokers: cfg.Brokers, TLS: tlsConfig, Rack: cfg.Rack, Logger: log,
+		SASL:           txn.SASL{Mechanism: cfg.Security.SASL.Mechanism, Username: cfg.Security.SASL.Username, Password: cfg.Security.SASL.Password.Reveal()},
+		SessionTimeout: cfg.Group.SessionTimeout, HeartbeatInterval: cfg.Group.HeartbeatInterval, RebalanceTimeout: cfg.Group.RebalanceTimeout,
+		TransactionTimeout: cfg.Transaction.Timeout, RequestTimeout: cfg.Request.Timeout,
+		FetchMaxBytes: int32(cfg.Fetch.MaxBytes), FetchMaxPartBytes: int32(cfg.Fetch.MaxPartitionBytes), FetchMinBytes: int32(cfg.Fetch.MinBytes), FetchMaxWait: cfg.Fetch.MaxWait,
+		OutputCompression: cfg.Output.Compression,
+	}
+	if !cfg.Group.Static {
+		return o, nil
+	}
+	if o.InstanceID = cfg.Group.InstanceID; o.InstanceID == "" && dir != nil {
+		if o.InstanceID, err = dir.InstanceID(); err != nil {
+			return o, fmt.Errorf("read the group instance id of the state directory: %w", err)
+		}
+	}
+	return o, nil
+}
+
+// version is set by -ldflags "-X github.com/millrace-stream/millrace.version=..."; see Version.
+var version string
+
+// Version is the version of Millrace that the program was built with.
+func Version() string {
+	if version != "" {
+		return version
+	}
+	if bi, ok := debug.ReadBuildInfo(); ok {
+		for _, m := range append(bi.Deps, &bi.Main) {
+			if m.Path == "github.com/millrace-stream/millrace" && m.Version != "" {
+				return m.Version
+			}
+		}
+	}
+	return "(devel)"
+}
