@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -97,7 +98,11 @@ func (r *fileReader) section(prefix string, node *yaml.Node) {
 func (r *fileReader) key(name string, line int, value *yaml.Node) {
 	k, ok := find(name)
 	if !ok {
-		r.fault(name, line, "unknown key%s", suggest(name, keyNames()))
+		known := keyNames()
+		if value.Kind == yaml.MappingNode {
+			known = sections()
+		}
+		r.fault(name, line, "unknown key%s", suggest(name, known))
 		return
 	}
 	if was, twice := r.values[name]; twice {
@@ -159,6 +164,19 @@ func below(section string) []string {
 	for _, k := range keys() {
 		if strings.HasPrefix(k.name, section+".") {
 			names = append(names, k.name)
+		}
+	}
+	return names
+}
+
+// sections are all names below which keys stand.
+func sections() []string {
+	var names []string
+	for _, k := range keys() {
+		for i, r := range k.name {
+			if name := k.name[:i]; r == '.' && !slices.Contains(names, name) {
+				names = append(names, name)
+			}
 		}
 	}
 	return names

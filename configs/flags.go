@@ -1,6 +1,7 @@
 package configs
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -85,7 +86,7 @@ func readFlags(args []string, extra *pflag.FlagSet) (flags, []Fault, error) {
 		}
 		return nil
 	})
-	if err == pflag.ErrHelp { //nolint:errorlint // pflag returns it bare
+	if errors.Is(err, pflag.ErrHelp) {
 		return out, nil, err
 	}
 	if err != nil {

@@ -33,6 +33,8 @@ const (
 	maxWireTime = int64(math.MaxInt32) * ms
 	kib         = int64(1) << 10
 	mib         = int64(1) << 20
+	// The Kafka client reads no response above this size, and refuses to fetch more.
+	maxResponse = 100 * mib
 )
 
 // table of all keys, in the order in which they are printed. Keys of one section of the file stand together.
@@ -62,11 +64,11 @@ var table = []group{
 			doc: "Rack of this process. Brokers with a rack-aware replica selector then let it fetch from a replica in the same rack."},
 		{name: "request.timeout", def: "10s", at: func(c *Config) any { return &c.Request.Timeout }, min: 100 * ms, max: maxWireTime,
 			doc: "Longest time of one administrative or transactional call, retries included."},
-		{name: "fetch.max-bytes", def: "16MiB", at: func(c *Config) any { return &c.Fetch.MaxBytes }, min: kib, max: math.MaxInt32,
+		{name: "fetch.max-bytes", def: "16MiB", at: func(c *Config) any { return &c.Fetch.MaxBytes }, min: kib, max: maxResponse,
 			doc: "Most bytes of one fetch from one broker."},
-		{name: "fetch.max-partition-bytes", def: "1MiB", at: func(c *Config) any { return &c.Fetch.MaxPartitionBytes }, min: kib, max: math.MaxInt32,
+		{name: "fetch.max-partition-bytes", def: "1MiB", at: func(c *Config) any { return &c.Fetch.MaxPartitionBytes }, min: kib, max: maxResponse,
 			doc: "Most bytes of one partition in a fetch. A larger batch still arrives, alone."},
-		{name: "fetch.min-bytes", def: "64KiB", at: func(c *Config) any { return &c.Fetch.MinBytes }, min: 1, max: math.MaxInt32,
+		{name: "fetch.min-bytes", def: "64KiB", at: func(c *Config) any { return &c.Fetch.MinBytes }, min: 1, max: maxResponse,
 			doc: "Bytes for which a broker waits before it answers a fetch, for fetch.max-wait at most."},
 		{name: "fetch.max-wait", def: "10ms", at: func(c *Config) any { return &c.Fetch.MaxWait }, min: 10 * ms, max: maxWireTime,
 			doc: "Longest time that a broker waits for fetch.min-bytes. It adds to the latency of quiet streams."},
@@ -93,7 +95,7 @@ var table = []group{
 			doc: "Folder of the local stores and of the member's name in the group. Each process has its own."},
 		{name: "state.store", def: "pebble", at: func(c *Config) any { return &c.State.Store }, oneOf: []string{"pebble", "memory"},
 			doc: "Where state lives. \"memory\" is rebuilt from the changelog topics at each start."},
-		{name: "state.write-behind.interval", def: "5s", at: func(c *Config) any { return &c.State.WriteBehind.Interval }, min: ms, max: 24 * hour,
+		{name: "state.write-behind.interval", def: "5s", at: func(c *Config) any { return &c.State.WriteBehind.Interval }, min: ms, max: 7 * 24 * hour,
 			doc: "Committed state goes to the local store this often. What lies behind it is read again from the changelog after a crash."},
 		{name: "state.write-behind.bytes", def: "16MiB", at: func(c *Config) any { return &c.State.WriteBehind.Bytes }, min: kib, max: math.MaxInt64,
 			doc: "Committed state goes to the local store earlier when it reaches this size."},
@@ -103,7 +105,7 @@ var table = []group{
 			doc: "Time without heartbeats after which a member counts as dead and others take over. The broker's group.min.session.timeout.ms (6 s) and group.max.session.timeout.ms bound it."},
 		{name: "group.heartbeat-interval", def: "500ms", at: func(c *Config) any { return &c.Group.HeartbeatInterval }, min: ms, max: maxWireTime,
 			doc: "Time between heartbeats, at most half of group.session-timeout."},
-		{name: "group.rebalance-timeout", def: "60s", at: func(c *Config) any { return &c.Group.RebalanceTimeout }, min: 100 * ms, max: maxWireTime,
+		{name: "group.rebalance-timeout", def: "1m", at: func(c *Config) any { return &c.Group.RebalanceTimeout }, min: 100 * ms, max: maxWireTime,
 			doc: "Time that members have to hand over their subtasks in a rebalance."},
 		{name: "group.static", def: "true", at: func(c *Config) any { return &c.Group.Static },
 			doc: "Static membership (KIP-345): a process that comes back within group.session-timeout goes on without a rebalance."},
@@ -150,6 +152,7 @@ var table = []group{
 
 // hints lead from names of Kafka's own clients to ours.
 var hints = map[string]string{
+	"app.name":              "app.id",
 	"application.id":        "app.id",
 	"group.id":              "app.id",
 	"bootstrap.servers":     "brokers",

@@ -48,9 +48,23 @@ func (l *Loaded) Origin(key string) string {
 // Load reads all layers and checks the result. The error is *Faults with everything that is wrong, or pflag.ErrHelp if
 // the command line asks for help: then print Usage.
 func Load(o LoadOptions) (*Loaded, error) {
-	cmdline, list, err := readFlags(o.Args, o.Flags)
+	l, bad, list, err := resolve(o)
 	if err != nil {
 		return nil, err
+	}
+	list = append(list, l.Config.faults(bad, l.Origin)...)
+	if err := faults(list); err != nil {
+		return nil, err
+	}
+	return l, nil
+}
+
+// resolve takes each value from the strongest layer that has it. Keys whose value does not have the form of its kind
+// are in bad; list has a fault for each of them and for all that the layers hold and nobody knows.
+func resolve(o LoadOptions) (l *Loaded, bad map[string]bool, list []Fault, err error) {
+	cmdline, list, err := readFlags(o.Args, o.Flags)
+	if err != nil {
+		return nil, nil, nil, err
 	}
 	env, path, envFaults := readEnv(o.Environ)
 	switch {
@@ -68,7 +82,7 @@ func Load(o LoadOptions) (*Loaded, error) {
 	list = append(list, envFaults...)
 
 	v := viper.New()
-	l := &Loaded{Args: cmdline.args, origins: map[string]string{}}
+	l = &Loaded{Args: cmdline.args, origins: map[string]string{}}
 	for _, k := range keys() {
 		v.SetDefault(k.name, k.def)
 	}
@@ -84,7 +98,7 @@ func Load(o LoadOptions) (*Loaded, error) {
 	// The environment is merged over the file, flags are bound: viper puts them above both, and all above defaults.
 	for _, layer := range []map[string]given{file, env} {
 		if err := v.MergeConfigMap(nested(layer)); err != nil {
-			return nil, fmt.Errorf("merge the layers of the configuration: %w", err)
+			return nil, nil, nil, fmt.Errorf("merge the layers of the configuration: %w", err)
 		}
 		for name, value := range layer {
 			l.origins[name] = value.origin
@@ -92,14 +106,14 @@ func Load(o LoadOptions) (*Loaded, error) {
 	}
 	for name, value := range cmdline.values {
 		if err := v.BindFlagValue(name, value); err != nil {
-			return nil, fmt.Errorf("bind flag --%s: %w", name, err)
+			return nil, nil, nil, fmt.Errorf("bind flag --%s: %w", name, err)
 		}
 		if value.changed {
 			l.origins[name] = "flag --" + name
 		}
 	}
 
-	bad := map[string]bool{}
+	bad = map[string]bool{}
 	for _, k := range keys() {
 		value := v.Get(k.name)
 		if err := set(k.at(&l.Config), value); err != nil {
@@ -107,11 +121,7 @@ func Load(o LoadOptions) (*Loaded, error) {
 			list = append(list, Fault{Key: k.name, Value: shown(k, fmt.Sprint(value)), Origin: l.Origin(k.name), Problem: err.Error()})
 		}
 	}
-	list = append(list, l.Config.faults(bad, l.Origin)...)
-	if err := faults(list); err != nil {
-		return nil, err
-	}
-	return l, nil
+	return l, bad, list, nil
 }
 
 // ownDefault brings a value of a program into the form of the other layers.
