@@ -25,6 +25,7 @@ import (
 	"github.com/millrace-stream/millrace/configs"
 	"github.com/millrace-stream/millrace/internal/api"
 	"github.com/millrace-stream/millrace/internal/engine"
+	"github.com/millrace-stream/millrace/internal/failpoint"
 	"github.com/millrace-stream/millrace/internal/telemetry"
 	"github.com/millrace-stream/millrace/processor"
 	"github.com/millrace-stream/millrace/statestore"
@@ -77,6 +78,10 @@ func run(app string, topology func(*processor.Topology), args, environ []string,
 		}
 		fmt.Fprintln(stdout, t.Describe())
 		return exitOK
+	}
+	if err := failpoint.ArmSpec(os.Getenv(failpoint.Env)); err != nil {
+		fmt.Fprintf(stderr, "arm %s: %v\n", failpoint.Env, err)
+		return exitUsage
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
 	defer stop()

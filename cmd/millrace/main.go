@@ -76,6 +76,7 @@ func newRootCommand(environ []string) *cobra.Command {
 	})
 	root.AddCommand(
 		newConfigCommand(environ),
+		newDemoCommand(),
 		newHealthcheckCommand(),
 		newVersionCommand(),
 	)
