@@ -23,6 +23,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -108,8 +109,7 @@ func OpenDir(path, app string, o Options) (*Dir, error) {
 	}
 	lock, err := d.fs.Lock(d.fs.PathJoin(d.path, lockFile))
 	if err != nil {
-		// A lock that is held is a plain error number, all else comes with the path.
-		if pe := (*fs.PathError)(nil); errors.As(err, &pe) {
+		if !isHeld(err) {
 			return nil, d.fault("lock", err)
 		}
 		return nil, fmt.Errorf("open state directory %s: %w (%w); stop the other process, or give this one its own state.dir",
@@ -123,6 +123,16 @@ func OpenDir(path, app string, o Options) (*Dir, error) {
 	d.files = pebble.NewFileCache(runtime.GOMAXPROCS(0), openFiles)
 	d.compactions = newCompactions(max(2, runtime.GOMAXPROCS(0)/2))
 	return d, nil
+}
+
+// isHeld says whether a lock could not be taken because someone has it: fcntl says so with a plain EAGAIN or EACCES
+// (with a path it is a missing permission), vfs with a text if it is this process.
+func isHeld(err error) bool {
+	if pe := (*fs.PathError)(nil); errors.As(err, &pe) {
+		return false
+	}
+	return errors.Is(err, syscall.EAGAIN) || errors.Is(err, syscall.EACCES) ||
+		strings.Contains(err.Error(), "lock held by current process")
 }
 
 type format struct {

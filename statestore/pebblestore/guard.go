@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -47,7 +48,8 @@ func (f *failure) get() error {
 type guardFS struct {
 	vfs.FS
 	fail *failure
-	// closing ends the pause of refused writes.
+	// Refused writes pause once the store is open, until it closes: only background work tries again.
+	opened  atomic.Bool
 	closing chan struct{}
 }
 
@@ -61,9 +63,11 @@ func (g *guardFS) frozen() error {
 	if g.fail.get() == nil {
 		return nil
 	}
-	select {
-	case <-g.closing:
-	case <-time.After(frozenPause):
+	if g.opened.Load() {
+		select {
+		case <-g.closing:
+		case <-time.After(frozenPause):
+		}
 	}
 	return errFrozen
 }
@@ -110,7 +114,7 @@ func (g *guardFS) OpenDir(name string) (vfs.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &guardFile{f, g}, nil
+	return &guardDir{f, g}, nil
 }
 
 func (g *guardFS) Link(oldname, newname string) error {
@@ -143,7 +147,25 @@ func (g *guardFS) RemoveAll(name string) error {
 
 func (g *guardFS) Unwrap() vfs.FS { return g.FS }
 
-// guardFile is a file opened for writing, or a directory for its Sync.
+// guardDir is a directory opened for its Sync. Pebble panics when that fails, for it cannot know what is on disk; here
+// it is told that all is well. Nothing it then does reaches the disk, and who waits for a write looks at the failure
+// before he believes that it is there.
+type guardDir struct {
+	vfs.File
+	g *guardFS
+}
+
+func (f *guardDir) Sync() error {
+	if f.g.fail.get() != nil {
+		return nil
+	}
+	if err := f.File.Sync(); err != nil {
+		f.g.fail.set(err)
+	}
+	return nil
+}
+
+// guardFile is a file opened for writing.
 type guardFile struct {
 	vfs.File
 	g *guardFS

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"math"
 	"slices"
@@ -57,6 +56,9 @@ const maxKeyFill = 64
 
 func reserved(key []byte) bool { return bytes.Compare(key, firstKey) < 0 }
 
+// maxKept is the size up to which the buffer of Get is kept.
+const maxKept = 1 << 20
+
 // maxBatch is below the 4 GiB at which Pebble panics.
 const maxBatch = 1 << 30
 
@@ -72,12 +74,10 @@ type Store struct {
 
 	meta      statestore.Meta
 	hasMeta   bool
-	unflushed int // bytes in batches since the last flush, with an allowance for each entry
-	// point is the iterator behind Get: it is kept between calls, since making one costs as much as the read. It sees
-	// the DB as it was made, so that a Commit ends it; a Flush too, for it holds memtables and old files.
-	point  *pebble.Iterator
-	iters  map[*iterator]struct{}
-	closed bool
+	unflushed int    // bytes in batches since the last flush, with an allowance for each entry
+	value     []byte // what the last Get returned
+	iters     map[*iterator]struct{}
+	closed    bool
 }
 
 var _ statestore.Store = (*Store)(nil)
@@ -85,7 +85,7 @@ var _ statestore.Store = (*Store)(nil)
 var errClosed = errors.New("it is closed")
 
 func (d *Dir) openStore(id statestore.Identity, path string) (_ *Store, err error) {
-	s := &Store{dir: d, path: path, compacted: make(chan struct{}, 1), iters: map[*iterator]struct{}{}}
+	s := &Store{dir: d, path: path, compacted: make(chan struct{}, 1), iters: map[*iterator]struct{}{}, value: []byte{}}
 	s.fail = newFailure(func(err error) {
 		d.log.Error("state store stops writing", slog.String("store", path), slog.Any("error", err))
 	})
@@ -95,14 +95,19 @@ func (d *Dir) openStore(id statestore.Identity, path string) (_ *Store, err erro
 	}
 	s.db, err = pebble.Open(path, s.options())
 	if err != nil {
-		if errors.Is(err, fs.ErrNotExist) && !pebble.IsCorruptionError(err) {
-			err = fmt.Errorf("%w: a file is missing: %w", statestore.ErrCorrupt, err)
+		// What is no refusal of the operating system is a judgement on the files; Pebble marks only some of them.
+		if errno := syscall.ENOENT; (!errors.As(err, &errno) || errno == syscall.ENOENT) && !pebble.IsCorruptionError(err) {
+			err = fmt.Errorf("%w: %w", statestore.ErrCorrupt, err)
 		}
 		return nil, s.fault("open", err)
+	}
+	if err := s.fail.get(); err != nil { // see guardDir
+		return nil, errors.Join(s.fault("open", err), s.close())
 	}
 	if err := s.load(id); err != nil {
 		return nil, errors.Join(err, s.close())
 	}
+	s.guard.opened.Store(true)
 	return s, nil
 }
 
@@ -258,34 +263,22 @@ func (s *Store) Get(key []byte) ([]byte, bool, error) {
 	if reserved(key) {
 		return nil, false, nil
 	}
-	if s.point == nil {
-		it, err := s.db.NewIter(&pebble.IterOptions{UseL6Filters: true})
-		if err != nil {
-			return nil, false, s.fault("read", err)
-		}
-		s.point = it
-	}
-	if !s.point.SeekPrefixGE(key) { // the prefix of a key is the key: only it can be found
-		if err := s.point.Error(); err != nil {
-			s.dropPoint()
-			return nil, false, s.fault("read", err)
-		}
+	// An iterator kept between calls measured no better than Pebble's Get, and it would hold memtables and old files.
+	v, c, err := s.db.Get(key)
+	if errors.Is(err, pebble.ErrNotFound) {
 		return nil, false, nil
 	}
-	v, err := s.point.ValueAndErr()
 	if err != nil {
-		s.dropPoint()
 		return nil, false, s.fault("read", err)
 	}
-	return v, true, nil
-}
-
-// dropPoint ends the iterator behind Get. Its error was, or would be, told by the read that met it.
-func (s *Store) dropPoint() {
-	if s.point != nil {
-		_ = s.point.Close()
-		s.point = nil
+	if cap(s.value) > maxKept {
+		s.value = []byte{}
 	}
+	s.value = append(s.value[:0], v...)
+	if err := c.Close(); err != nil {
+		return nil, false, s.fault("read", err)
+	}
+	return s.value, true, nil
 }
 
 // Scan implements statestore.Store.
@@ -332,7 +325,6 @@ func (s *Store) Flush() error {
 }
 
 func (s *Store) flush() error {
-	s.dropPoint()
 	done, err := s.db.AsyncFlush()
 	if err != nil {
 		return s.fault("flush", err)
@@ -341,6 +333,9 @@ func (s *Store) flush() error {
 	defer timeout.Stop()
 	select {
 	case <-done:
+		if err := s.fail.get(); err != nil { // see guardDir
+			return s.fault("flush", err)
+		}
 	case <-s.fail.ch:
 		return s.fault("flush", s.fail.get())
 	case <-timeout.C:
@@ -391,7 +386,6 @@ func (s *Store) Close() error {
 
 func (s *Store) close() error {
 	s.closed = true
-	s.dropPoint()
 	for it := range s.iters {
 		_ = it.Close()
 	}
@@ -495,7 +489,6 @@ func (b *batch) Commit(m statestore.Meta) error {
 			return err
 		}
 	}
-	s.dropPoint()
 	if err := s.db.Apply(b.b, pebble.NoSync); err != nil {
 		return s.fault("write", err)
 	}

@@ -1,0 +1,175 @@
+package pebblestore
+
+import (
+	"bytes"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/millrace-stream/millrace/statestore"
+)
+
+func FuzzMeta(f *testing.F) {
+	f.Add(encodeMeta(statestore.Meta{}))
+	f.Add(encodeMeta(statestore.Meta{Epoch: 1 << 63, EpochRecord: []byte("record"), Positions: []int64{-1, 0, 1 << 40}}))
+	f.Add([]byte{1, 0, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1})
+	f.Fuzz(func(t *testing.T, data []byte) {
+		m, err := decodeMeta(data)
+		if err != nil {
+			return
+		}
+		again, err := decodeMeta(encodeMeta(m))
+		if err != nil || again.Epoch != m.Epoch || !bytes.Equal(again.EpochRecord, m.EpochRecord) ||
+			(again.EpochRecord == nil) != (m.EpochRecord == nil) || !slices.Equal(again.Positions, m.Positions) {
+			t.Fatalf("%+v became %+v, %v", m, again, err)
+		}
+	})
+}
+
+func TestMetaCut(t *testing.T) {
+	b := encodeMeta(statestore.Meta{Epoch: 1000, EpochRecord: []byte("record"), Positions: []int64{5, 1 << 40}})
+	for n := range b {
+		if m, err := decodeMeta(b[:n]); err == nil {
+			t.Fatalf("%d of %d bytes decode to %+v", n, len(b), m)
+		}
+	}
+	if _, err := decodeMeta(append(b, 0)); err == nil {
+		t.Fatal("one byte too many")
+	}
+}
+
+// fakeDB is a DB that wants a number of compactions.
+type fakeDB struct {
+	mu      sync.Mutex
+	slot    *compactionSlot
+	want    int // compactions still to be started
+	waiting bool
+	running []pebble.CompactionGrantHandle
+}
+
+func (d *fakeDB) GetAllowedWithoutPermission() int { return 1 }
+
+func (d *fakeDB) GetWaitingCompaction() (bool, pebble.WaitingCompaction) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.want == 0 {
+		d.waiting = false
+	}
+	return d.waiting, pebble.WaitingCompaction{}
+}
+
+func (d *fakeDB) Schedule(h pebble.CompactionGrantHandle) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !d.waiting || d.want == 0 {
+		d.waiting = false
+		return false
+	}
+	d.want--
+	d.running = append(d.running, h)
+	return true
+}
+
+// ask does what Pebble's maybeScheduleCompaction does.
+func (d *fakeDB) ask() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for d.want > 0 && !d.waiting {
+		ok, h := d.slot.TrySchedule()
+		if !ok {
+			d.waiting = true
+			return
+		}
+		d.want--
+		d.running = append(d.running, h)
+	}
+}
+
+// finish ends one compaction.
+func (d *fakeDB) finish() bool {
+	d.mu.Lock()
+	if len(d.running) == 0 {
+		d.mu.Unlock()
+		return false
+	}
+	h := d.running[0]
+	d.running = d.running[1:]
+	d.mu.Unlock()
+	h.Done()
+	d.ask()
+	return true
+}
+
+// TestCompactionLimit: never more than the limit, never more than one of a DB, and all that is wanted is done.
+func TestCompactionLimit(t *testing.T) {
+	c := newCompactions(2)
+	dbs := make([]*fakeDB, 5)
+	for i := range dbs {
+		dbs[i] = &fakeDB{want: 4, slot: &compactionSlot{all: c, fail: newFailure(func(error) {})}}
+		dbs[i].slot.Register(1, dbs[i])
+		dbs[i].ask()
+	}
+	done := 0
+	for progress := true; progress; {
+		progress = false
+		running, busy := 0, 0
+		for _, d := range dbs {
+			if len(d.running)+d.want > 0 {
+				busy++
+			}
+			if len(d.running) > 1 {
+				t.Fatalf("%d compactions of one DB", len(d.running))
+			}
+			running += len(d.running)
+		}
+		if running > 2 || running != c.running {
+			t.Fatalf("%d compactions run, %d are counted, limit 2", running, c.running)
+		}
+		if running < min(2, busy) {
+			t.Fatalf("%d compactions run, %d DBs have some to do", running, busy)
+		}
+		for _, d := range dbs {
+			if d.finish() {
+				done++
+				progress = true
+				break
+			}
+		}
+	}
+	if done != 20 {
+		t.Fatalf("%d compactions were done, want 20", done)
+	}
+}
+
+// TestCompactionsOfFailedAndClosedStores: neither gets a slot, and both leave theirs to others.
+func TestCompactionsOfFailedAndClosedStores(t *testing.T) {
+	c := newCompactions(1)
+	newDB := func() *fakeDB {
+		d := &fakeDB{want: 2, slot: &compactionSlot{all: c, fail: newFailure(func(error) {})}}
+		d.slot.Register(1, d)
+		return d
+	}
+	busy, closed, failed, alive := newDB(), newDB(), newDB(), newDB()
+	for _, d := range []*fakeDB{busy, closed, failed, alive} {
+		d.ask()
+	}
+	closed.slot.Unregister()
+	failed.slot.fail.set(errFrozen)
+	busy.want = 0
+	if !busy.finish() || len(closed.running) != 0 || len(failed.running) != 0 || len(alive.running) != 1 {
+		t.Fatalf("running: closed %d, failed %d, alive %d", len(closed.running), len(failed.running), len(alive.running))
+	}
+	if ok, _ := closed.slot.TrySchedule(); ok {
+		t.Fatal("a closed DB got a slot")
+	}
+	alive.finish()
+	alive.finish()
+	if c.running != 0 {
+		t.Fatalf("%d slots are lost", c.running)
+	}
+	if ok, _ := failed.slot.TrySchedule(); ok {
+		t.Fatal("a failed store got a slot")
+	}
+}
