@@ -144,13 +144,8 @@ func (st *subtask) open() {
 	d := st.d
 	st.store = memstore.New()
 	b := st.store.NewBatch()
-	for k, v := range st.committed {
+	for k, v := range st.live() {
 		b.Set([]byte(k), v)
-	}
-	if st.progress != nil {
-		for _, h := range st.progress.Horizons {
-			b.DeleteRange(statestore.WindowRange(h.Store, h.End))
-		}
 	}
 	if err := b.Commit(statestore.Meta{Epoch: st.epoch}); err != nil {
 		d.t.Fatal(err)
@@ -195,6 +190,17 @@ func (st *subtask) open() {
 			}
 		}
 	}
+}
+
+// live is the committed state: the fold of the changelog without the windows that the horizons say are gone.
+func (st *subtask) live() map[string][]byte {
+	if st.progress != nil {
+		for _, h := range st.progress.Horizons {
+			lo, hi := statestore.WindowRange(h.Store, h.End)
+			maps.DeleteFunc(st.committed, func(k string, _ []byte) bool { return k >= string(lo) && k < string(hi) })
+		}
+	}
+	return st.committed
 }
 
 // fetch hands over up to n records of each partition. The slices belong to the task.

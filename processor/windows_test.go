@@ -199,7 +199,7 @@ func groupBy(p windowParams, events []event) []string {
 // When nothing is late, results depend on the records alone: not on partitions, subtasks, batches, crashes, or on
 // whether the key came from Kafka or through a repartition topic (I6).
 func TestResultsDependOnRecordsAlone(t *testing.T) {
-	for seed := range uint64(25) {
+	for seed := range uint64(6) {
 		rng := rand.New(rand.NewPCG(seed, 2))
 		p := windowParams{size: 20 + rng.Int64N(60), bound: 30}
 		if rng.IntN(2) == 0 {
@@ -208,42 +208,38 @@ func TestResultsDependOnRecordsAlone(t *testing.T) {
 		events := stream(rng, 300, -300, 30, 0)
 		last := event{-1, "", 0, 100_000}
 		want := groupBy(p, events)
-		for _, partitions := range []int{1, 3, 4, 12} {
-			for _, parallelism := range []int{1, 2, 3, 4} {
-				if partitions%parallelism != 0 {
-					continue
+		for _, shape := range [][2]int{{1, 1}, {3, 1}, {3, 3}, {4, 2}, {12, 4}} {
+			partitions, parallelism := shape[0], shape[1]
+			for name, topology := range map[string]func(*processor.Topology){"keyed": p.keyed, "repartitioned": p.repartitioned} {
+				o := driverOptions{partitions: map[string]int{"in": partitions}, parallelism: parallelism, batch: 20 + rng.IntN(100), seed: seed}
+				if rng.IntN(2) == 0 {
+					o.crash, o.behind = 0.15, 0.5
 				}
-				for name, topology := range map[string]func(*processor.Topology){"keyed": p.keyed, "repartitioned": p.repartitioned} {
-					o := driverOptions{partitions: map[string]int{"in": partitions}, parallelism: parallelism, batch: 1 + rng.IntN(80), seed: seed}
-					if rng.IntN(2) == 0 {
-						o.crash, o.behind = 0.3, 0.5
+				d := newDriver(t, topology, o)
+				for _, e := range events {
+					if name == "keyed" {
+						d.sendKeyed("in", e.Key, e, e.At)
+						continue
 					}
-					d := newDriver(t, topology, o)
-					for _, e := range events {
-						if name == "keyed" {
-							d.sendKeyed("in", e.Key, e, e.At)
-							continue
-						}
-						b, _ := json.Marshal(e)
-						d.produce("in", rng.IntN(partitions), nil, b, e.At)
-					}
-					// The watermark passes all of it on every partition.
-					for part := range partitions {
-						e := last
-						for i := 0; ; i++ {
-							e.Key = fmt.Sprintf("end%d", i)
-							if int(format.Partition([]byte(e.Key), int32(partitions))) == part {
-								break
-							}
-						}
-						b, _ := json.Marshal(e)
-						d.produce("in", part, []byte(e.Key), b, e.At)
-					}
-					d.run()
-					t.Logf("seed %d, %s, %d partitions, %d subtasks, %+v", seed, name, partitions, parallelism, p)
-					wantRows(t, d.rows("out"), want...)
-					wantRows(t, d.rows("late"))
+					b, _ := json.Marshal(e)
+					d.produce("in", rng.IntN(partitions), nil, b, e.At)
 				}
+				// The watermark passes all of it on every partition.
+				for part := range partitions {
+					e := last
+					for i := 0; ; i++ {
+						e.Key = fmt.Sprintf("end%d", i)
+						if int(format.Partition([]byte(e.Key), int32(partitions))) == part {
+							break
+						}
+					}
+					b, _ := json.Marshal(e)
+					d.produce("in", part, []byte(e.Key), b, e.At)
+				}
+				d.run()
+				t.Logf("seed %d, %s, %d partitions, %d subtasks, %+v", seed, name, partitions, parallelism, p)
+				wantRows(t, d.rows("out"), want...)
+				wantRows(t, d.rows("late"))
 			}
 		}
 	}
