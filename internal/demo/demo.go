@@ -83,7 +83,7 @@ func Run(ctx context.Context, cfg Config) error {
 		return err
 	}
 	defer cl.Close()
-	d := &demo{cfg: cfg, cl: cl, dir: dir, session: session, app: fmt.Sprintf("millrace-demo-%08x", uint32(time.Now().UnixNano()))}
+	d := &demo{cfg: cfg, cl: cl, dir: dir, session: session, dead: map[string]bool{}, app: fmt.Sprintf("millrace-demo-%08x", uint32(time.Now().UnixNano()))}
 	d.in, d.out, d.late = d.app+".orders", d.app+".order-counts", d.app+".orders-late"
 	if err := d.makeTopics(ctx); err != nil {
 		return err
@@ -111,6 +111,7 @@ type demo struct {
 	gen     *generator
 	workers []*worker
 	view    *view
+	dead    map[string]bool // killed workers
 }
 
 // worker is one member of the group, with a network of its own that can be cut.
@@ -243,7 +244,7 @@ func (d *demo) run(ctx context.Context) error {
 		now := time.Now()
 		if !b.killed && now.After(killAt) && midTransaction(b) {
 			d.view.event("worker B is killed: its network is cut in the middle of a transaction (%s)", owned(b))
-			b.killed = true
+			b.killed, d.dead[b.name] = true, true
 			b.net.cut()
 			b.cancel()
 		}

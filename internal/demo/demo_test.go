@@ -14,7 +14,7 @@ func TestDemo(t *testing.T) {
 	if err != nil {
 		t.Fatalf("%v\n%s\n%s", err, out.String(), log.String())
 	}
-	for _, want := range []string{"worker B is killed", "took over from B", "exactly once:"} {
+	for _, want := range []string{"worker B is killed", "takes over from the dead B", "exactly once:"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("the output does not say %q:\n%s", want, out.String())
 		}

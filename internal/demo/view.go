@@ -58,8 +58,12 @@ func (v *view) draw(elapsed time.Duration) {
 				continue
 			}
 			if was := v.owners[s.ID]; was != r.w.name {
-				if was != "" {
-					v.event("subtask %s: worker %s took over from %s at epoch %d", s.ID, r.w.name, was, s.Epoch)
+				switch {
+				case was == "":
+				case v.d.dead[was]:
+					v.event("subtask %s: worker %s takes over from the dead %s at epoch %d", s.ID, r.w.name, was, s.Epoch)
+				default:
+					v.event("subtask %s moves from %s to %s at epoch %d", s.ID, was, r.w.name, s.Epoch)
 				}
 				v.owners[s.ID] = r.w.name
 			}

@@ -190,6 +190,7 @@ func (w *Worker) prepare(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	defer control.Close()
 	known := control.State()
 	external, err := w.cluster.Topics(ctx, append(slices.Clone(names), deadLetterTopic(app))...)
 	if err != nil {
