@@ -19,7 +19,8 @@ type jsonOptions struct {
 // RefuseUnknownFields makes an object field that has no place in the struct an error. By default it is skipped.
 func RefuseUnknownFields() JSONOption { return func(o *jsonOptions) { o.refuseUnknown = true } }
 
-// MaxDepth sets how deep arrays and objects may be nested, in what is read and what is written. The default is 1,000.
+// MaxDepth sets how deep arrays and objects may be nested, in what is read and what is written. The default is 1,000,
+// the most is 10,000: each level costs stack.
 func MaxDepth(n int) JSONOption { return func(o *jsonOptions) { o.maxDepth = n } }
 
 // JSON is the serde of JSON documents (RFC 8259). A plan is compiled from T once; the error of JSON names every field
@@ -53,8 +54,8 @@ func JSON[T any](opts ...JSONOption) (Serde[T], error) {
 	for _, opt := range opts {
 		opt(&o)
 	}
-	if o.maxDepth < 1 {
-		return nil, fmt.Errorf("build JSON serde: MaxDepth(%d): want at least 1", o.maxDepth)
+	if o.maxDepth < 1 || o.maxDepth > 10000 {
+		return nil, fmt.Errorf("build JSON serde: MaxDepth(%d): want 1 to 10000", o.maxDepth)
 	}
 	root, err := planJSON(reflect.TypeFor[T](), o)
 	if err != nil {

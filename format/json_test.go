@@ -613,7 +613,8 @@ func TestBuildErrors(t *testing.T) {
 		{second(JSON[hiddenPtr]()), "hiddenPtr.left: a pointer to an unexported struct cannot be embedded"},
 		{second(JSON[embedTime]()), "embedTime: an embedded time.Time hides the other fields"},
 		{second(JSON[error]()), "of the interfaces only any"},
-		{second(JSON[base](MaxDepth(0))), "MaxDepth(0): want at least 1"},
+		{second(JSON[base](MaxDepth(0))), "MaxDepth(0): want 1 to 10000"},
+		{second(JSON[base](MaxDepth(10001))), "MaxDepth(10001): want 1 to 10000"},
 	} {
 		if c.err == nil || !strings.Contains(c.err.Error(), c.want) {
 			t.Errorf("got %v, want %s", c.err, c.want)
