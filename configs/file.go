@@ -20,11 +20,16 @@ type given struct {
 
 // readFile reads the values of a YAML file. Sections may be nested or written with dots.
 func readFile(path string) (map[string]given, []Fault) {
-	r := fileReader{path: path, values: map[string]given{}}
 	content, err := os.ReadFile(path)
 	if err != nil {
 		return nil, []Fault{{Origin: "file " + path, Problem: "read the file: " + cause(err)}}
 	}
+	return parseFile(path, content)
+}
+
+// parseFile reads the content of a file; path is for messages.
+func parseFile(path string, content []byte) (map[string]given, []Fault) {
+	r := fileReader{path: path, values: map[string]given{}}
 	dec := yaml.NewDecoder(bytes.NewReader(content))
 	var doc, more yaml.Node
 	switch err := dec.Decode(&doc); {

@@ -53,9 +53,9 @@ func (l *Loaded) table() []byte {
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	_, _ = fmt.Fprintln(w, "KEY\tVALUE\tORIGIN")
 	for _, k := range keys() {
-		value := l.masked(k)
-		if value == "" || strings.TrimFunc(value, isPlain) != "" {
-			value = fmt.Sprintf("%+q", value)
+		value := plain(l.masked(k))
+		if value == "" {
+			value = `""`
 		}
 		_, _ = fmt.Fprintf(w, "%s\t%s\t%s\n", k.name, value, l.Origin(k.name))
 	}

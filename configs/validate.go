@@ -20,7 +20,7 @@ type Fault struct {
 // String is the fault in one line.
 func (f Fault) String() string {
 	var b strings.Builder
-	b.WriteString(f.Key)
+	b.WriteString(plain(f.Key))
 	if f.Value != "" {
 		fmt.Fprintf(&b, " = %s", f.Value)
 	}
@@ -164,11 +164,24 @@ func shown(k key, value string) string {
 	switch {
 	case k.secret() && value != "":
 		return mask
-	case k.kind() == "string" || k.kind() == "secret" || value == "" || strings.TrimFunc(value, isPlain) != "":
+	case len(value) > maxShown:
+		return strconv.QuoteToASCII(value[:maxShown]) + "..."
+	case k.kind() == "string" || k.kind() == "secret" || value == "":
 		return strconv.QuoteToASCII(value)
 	default:
-		return value
+		return plain(value)
 	}
+}
+
+// maxShown is the most bytes of a value that a message repeats.
+const maxShown = 250
+
+// plain quotes a text that does not print as it is.
+func plain(s string) string {
+	if strings.TrimFunc(s, isPlain) != "" {
+		return strconv.QuoteToASCII(s)
+	}
+	return s
 }
 
 func isPlain(r rune) bool { return r > ' ' && r <= '~' && r != '"' }
