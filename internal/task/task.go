@@ -663,6 +663,7 @@ func (t *Task) Tick(now int64) (err error) {
 			err = t.fail(t.stop(t.x.panicked(r)))
 		}
 	}()
+	restored := t.moved // by New: it is committed already
 	period := now-t.lastPeriod >= periodInterval
 	if period {
 		t.lastPeriod = now
@@ -681,7 +682,7 @@ func (t *Task) Tick(now int64) (err error) {
 			}
 		}
 	}
-	if t.moved {
+	if t.moved && !restored {
 		t.touch()
 	}
 	for _, n := range t.nodes {
