@@ -264,7 +264,7 @@ func TestConsumerPollEnds(t *testing.T) {
 	}
 }
 
-// TestConsumerFollowsLeader: with kgo's own setting a moved leader costs 5 s of silence.
+// TestConsumerFollowsLeader moves a partition between brokers.
 func TestConsumerFollowsLeader(t *testing.T) {
 	k := fakeKafka(t, kfake.NumBrokers(2), kfake.SeedTopics(1, "in"))
 	produce(t, k.ListenAddrs(), values(1, 0, 0)...)

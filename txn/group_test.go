@@ -345,7 +345,7 @@ func TestGroupStaticRestart(t *testing.T) {
 	w := newWorld(t)
 	l := testLayout()
 	static := func(id string) func(*Options) {
-		return func(o *Options) { o.InstanceID, o.SessionTimeout = id, 20*time.Second }
+		return func(o *Options) { o.InstanceID, o.SessionTimeout = id, 2*patience }
 	}
 	m1 := w.join(t, k, "m1", l, static("i1"))
 	settle(t, l, m1)
@@ -564,5 +564,23 @@ func TestGroupCloseIsBounded(t *testing.T) {
 		}
 	case <-time.After(patience):
 		t.Fatal("Close hangs")
+	}
+}
+
+// TestClientOptions: with kgo's own minimum of 5 s between two metadata requests, a new topic or a moved leader costs
+// up to 5 s of silence.
+func TestClientOptions(t *testing.T) {
+	k := groupKafka(t).ListenAddrs()
+	m := newWorld(t).join(t, k, "m", testLayout(), nil)
+	for name, cl := range map[string]*kgo.Client{"cluster": m.c.cl, "group": m.g.cl, "consumer": newConsumer(t, m.c).cl} {
+		if got := cl.OptValue(kgo.MetadataMinAge); got != 250*time.Millisecond {
+			t.Errorf("%s: MetadataMinAge is %v", name, got)
+		}
+		if got := cl.OptValue(kgo.DisableClientMetrics); got != true {
+			t.Errorf("%s: DisableClientMetrics is %v", name, got)
+		}
+		if got := cl.OptValue(kgo.ClientID); got != "millrace-app" {
+			t.Errorf("%s: ClientID is %v", name, got)
+		}
 	}
 }

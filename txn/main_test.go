@@ -10,10 +10,10 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kfake"
 
-	"github.com/millrace-stream/millrace/internal/testutil"
+	"github.com/millrace-stream/millrace/test/kafka"
 )
 
-func TestMain(m *testing.M) { testutil.Main(m) }
+func TestMain(m *testing.M) { kafka.Main(m) }
 
 // patience is how long a test waits for something that must happen.
 const patience = 30 * time.Second
