@@ -38,6 +38,16 @@ func (v *view) event(format string, a ...any) {
 	fmt.Fprintln(v.d.cfg.Out, line)
 }
 
+// owns counts the subtasks that run on a worker, as last drawn.
+func (v *view) owns(worker string) (n int) {
+	for _, w := range v.owners {
+		if w == worker {
+			n++
+		}
+	}
+	return n
+}
+
 // draw shows the state of all workers.
 func (v *view) draw(elapsed time.Duration) {
 	now := time.Now()

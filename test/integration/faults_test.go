@@ -24,8 +24,10 @@ const restarted = "subtask starts again from its last commit"
 // TestKillAndReturn kills one of two workers with -9 and lets the other take over; the dead one comes back later. Then
 // the other is killed and started again at once, with its state directory, as a container would be.
 func TestKillAndReturn(t *testing.T) {
+	t.Parallel()
 	for _, program := range []string{totalJob, windowJob} {
 		t.Run(program, func(t *testing.T) {
+			t.Parallel()
 			j := newJob(t, kafka.Shared(t), program)
 			a, b := t.TempDir(), t.TempDir()
 			pa, pb := j.worker(a), j.worker(b)
@@ -66,6 +68,7 @@ func TestKillAndReturn(t *testing.T) {
 // TestJoinInMidCommit lets a second worker join and leave twenty times while the first commits every five
 // milliseconds: commits meet ILLEGAL_GENERATION, and no subtask may stop for that.
 func TestJoinInMidCommit(t *testing.T) {
+	t.Parallel()
 	j := newJob(t, kafka.Shared(t), totalJob)
 	j.env = []string{"MILLRACE_COMMIT_MAX_LATENCY=5ms", "MILLRACE_COMMIT_QUIET=1ms", "MILLRACE_GROUP_STATIC=false"}
 	first := j.worker(t.TempDir())
@@ -92,6 +95,7 @@ func TestJoinInMidCommit(t *testing.T) {
 
 // TestRollingRestart restarts both workers one after the other, as a deployment does with static members.
 func TestRollingRestart(t *testing.T) {
+	t.Parallel()
 	j := newJob(t, kafka.Shared(t), totalJob)
 	j.env = []string{"MILLRACE_GROUP_LEAVE_ON_STOP=false"}
 	dirs := []string{t.TempDir(), t.TempDir()}
@@ -119,6 +123,7 @@ func TestRollingRestart(t *testing.T) {
 
 // TestRestartFromState stops and starts a worker with its local state as it was, removed, and damaged.
 func TestRestartFromState(t *testing.T) {
+	t.Parallel()
 	j := newJob(t, kafka.Shared(t), totalJob)
 	dir := t.TempDir()
 	run := func() string {
@@ -160,6 +165,7 @@ func TestRestartFromState(t *testing.T) {
 
 // TestStateDirIsGuarded starts workers on a state directory that they must not use.
 func TestStateDirIsGuarded(t *testing.T) {
+	t.Parallel()
 	b := kafka.Shared(t)
 	j := newJob(t, b, totalJob)
 	dir := t.TempDir()
@@ -180,6 +186,7 @@ func TestStateDirIsGuarded(t *testing.T) {
 // TestTransactionalInput reads a topic whose producer writes transactions: the group's lag must reach 0 although the
 // last offset of each partition is a marker, and nothing of an aborted transaction may be seen.
 func TestTransactionalInput(t *testing.T) {
+	t.Parallel()
 	b := kafka.Shared(t)
 	first, second := newJob(t, b, copyJob), newJob(t, b, totalJob)
 	second.in, second.src = first.out, nil
@@ -200,6 +207,7 @@ func TestTransactionalInput(t *testing.T) {
 
 // TestVersions runs a job through a kill on brokers with other features.
 func TestVersions(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		name string
 		opts []kafka.Option
@@ -208,6 +216,7 @@ func TestVersions(t *testing.T) {
 		{"3.9", []kafka.Option{kafka.Version39()}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
 			j := newJob(t, kafka.Start(t, c.opts...), totalJob)
 			dir := t.TempDir()
 			p := j.worker(dir)
@@ -226,6 +235,7 @@ func TestVersions(t *testing.T) {
 
 // TestSecureListeners runs a job over TLS with SCRAM, and shows what wrong credentials and wrong trust say.
 func TestSecureListeners(t *testing.T) {
+	t.Parallel()
 	b := kafka.Start(t, kafka.TLS(), kafka.User("app", "##%'#a\"$@"))
 	secret := filepath.Join(t.TempDir(), "password")
 	writeFile(t, secret, "##%'#a\"$@\n")
@@ -268,6 +278,7 @@ func fails(t *testing.T, j *job, code int, want ...string) {
 
 // TestWrongSurroundings starts workers where they cannot run.
 func TestWrongSurroundings(t *testing.T) {
+	t.Parallel()
 	b := kafka.Shared(t)
 	j := newJob(t, b, totalJob)
 	in, out := j.in, j.out
@@ -275,7 +286,7 @@ func TestWrongSurroundings(t *testing.T) {
 	fails(t, j, 1, "no-such-input, no-such-output do not exist")
 	j.in, j.out = in, out
 	j.env = []string{"MILLRACE_COMMIT_MAX_LATENCI=1s", "MILLRACE_SHUTDOWN_TIMEOUT=never"}
-	fails(t, j, 2, "MILLRACE_COMMIT_MAX_LATENCI", "commit.max-latency", "shutdown.timeout", "never")
+	fails(t, j, 2, "MILLRACE_COMMIT_MAX_LATENCI", "did you mean MILLRACE_COMMIT_MAX_LATENCY?", "shutdown.timeout", "never")
 	j.env = []string{"MILLRACE_PARALLELISM=3"}
 	fails(t, j, 1, "3 does not divide the partition counts [4]")
 	j.env = []string{"MILLRACE_BROKERS=127.0.0.1:1", "MILLRACE_REQUEST_TIMEOUT=3s"}
@@ -285,6 +296,7 @@ func TestWrongSurroundings(t *testing.T) {
 // TestMissingRights runs a worker without the ACLs that it needs, and gives it one after the other: each time it must
 // name what is missing.
 func TestMissingRights(t *testing.T) {
+	t.Parallel()
 	b := kafka.Start(t, kafka.ACLs(), kafka.User("app", "secret"))
 	j := newJob(t, b, totalJob)
 	j.env = []string{"MILLRACE_SECURITY_SASL_MECHANISM=SCRAM-SHA-256", "MILLRACE_SECURITY_SASL_USERNAME=app", "MILLRACE_SECURITY_SASL_PASSWORD=secret", "MILLRACE_REQUEST_TIMEOUT=5s"}
@@ -293,6 +305,7 @@ func TestMissingRights(t *testing.T) {
 
 // TestStatus looks at the endpoints of a running worker.
 func TestStatus(t *testing.T) {
+	t.Parallel()
 	j := newJob(t, kafka.Shared(t), windowJob)
 	addr := freeAddr(t)
 	p := j.worker(t.TempDir(), "MILLRACE_LISTEN="+addr)

@@ -14,6 +14,7 @@ func TestMain(m *testing.M) { kafka.Main(m) }
 
 // TestDemo runs the demo, with its kill and takeover, on a real broker.
 func TestDemo(t *testing.T) {
+	t.Parallel()
 	b := kafka.Shared(t)
 	var out, log bytes.Buffer
 	err := demo.Run(t.Context(), demo.Config{Brokers: b.Brokers(), Duration: 16 * time.Second, Rate: 2000, Out: &out, Log: &log})
