@@ -184,8 +184,12 @@ func (y *typed) equal(m *model) error {
 		}
 	}
 	totals, names, baskets := map[gk]total{}, map[gk]named{}, map[gk]basket{}
-	y.totals.All(func(g statestore.Group, k string, v *total) bool { totals[gk{g, k}] = *v; return true })
-	y.names.All(func(g statestore.Group, k string, v *named) bool { names[gk{g, k}] = *v; return true })
+	n := 0
+	y.totals.All(func(g statestore.Group, k string, v *total) bool { n++; totals[gk{g, k}] = *v; return true })
+	y.names.All(func(g statestore.Group, k string, v *named) bool { n++; names[gk{g, k}] = *v; return true })
+	if n != len(totals)+len(names) {
+		errs = append(errs, fmt.Errorf("Table.All visits a key twice: %d visits of %v and %v", n, totals, names))
+	}
 	var order []gk
 	y.baskets.All(func(g statestore.Group, k string, v *basket) bool {
 		order = append(order, gk{g, k})
@@ -200,7 +204,13 @@ func (y *typed) equal(m *model) error {
 	diff("baskets", baskets, m.baskets)
 	wins, bags := map[winKey]total{}, map[winKey]basket{}
 	for end := int64(-2); end < 120; end++ {
-		y.wins.Each(end, func(g statestore.Group, k string, v *total) error { wins[winKey{end, gk{g, k}}] = *v; return nil })
+		y.wins.Each(end, func(g statestore.Group, k string, v *total) error {
+			if _, twice := wins[winKey{end, gk{g, k}}]; twice {
+				errs = append(errs, fmt.Errorf("Windows.Each visits %d %s twice", end, k))
+			}
+			wins[winKey{end, gk{g, k}}] = *v
+			return nil
+		})
 		y.bags.Each(end, func(g statestore.Group, k string, v *basket) error {
 			bags[winKey{end, gk{g, k}}] = v.clone()
 			return nil
@@ -308,6 +318,14 @@ func (w *world) basket() basket {
 	return b
 }
 
+// fetched gives n a string that points into a buffer which is written over after the next Seal.
+func (w *world) fetched(n named) named {
+	buf := []byte(n.name)
+	w.buffers = append(w.buffers, buf)
+	n.name = unsafe.String(&buf[0], len(buf))
+	return n
+}
+
 // scribble changes a basket in place, behind its pointers.
 func (w *world) scribble(b *basket) {
 	n := w.r.Int64N(1000)
@@ -350,12 +368,9 @@ func (w *world) op() {
 			w.t.Fatalf("totals.Get %v: %v, want %v %v", k, v, want, ok)
 		}
 	case 4:
-		buf := []byte(nm.name) // a fetched buffer that is written over later
-		n := nm
-		n.name = unsafe.String(&buf[0], len(buf))
+		n := w.fetched(nm)
 		y.names.Set(k.g, k.k, n)
 		m.names[k] = nm
-		w.buffers = append(w.buffers, buf)
 	case 5:
 		y.names.Delete(k.g, k.k)
 		delete(m.names, k)
@@ -417,7 +432,7 @@ func (w *world) op() {
 			m.maps[k] = map[int32]named{}
 		}
 		m.maps[k][mk] = nm
-		y.maps.Put(k.g, k.k, mk, nm)
+		y.maps.Put(k.g, k.k, mk, w.fetched(nm))
 	case 19:
 		y.maps.Delete(k.g, k.k, mk)
 		delete(m.maps[k], mk)
@@ -464,7 +479,7 @@ func (w *world) op() {
 			delete(m.mmaps, k)
 		}
 	case 23:
-		y.lists.Add(k.g, k.k, nm)
+		y.lists.Add(k.g, k.k, w.fetched(nm))
 		m.lists[k] = append(m.lists[k], nm)
 	case 24:
 		if r.IntN(2) == 0 {
@@ -476,6 +491,12 @@ func (w *world) op() {
 			y.lists.Replace(k.g, k.k, l)
 		}
 	case 25:
+		if ts := m.sortedTimers(); len(ts) > 0 && r.IntN(3) == 0 {
+			tm = ts[r.IntN(len(ts))]
+			y.timers.Delete(tm.at, tm.g, tm.k, tm.id)
+			delete(m.timers, tm)
+			return
+		}
 		y.timers.Set(tm.at, k.g, k.k, tm.id)
 		m.timers[tm] = true
 		if r.IntN(3) == 0 {

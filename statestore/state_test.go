@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -143,6 +144,9 @@ func TestEvictionKeepsToItsRoom(t *testing.T) {
 	if used := s.CacheUsed(); used > room {
 		t.Errorf("caches take %d bytes of %d", used, room)
 	}
+	if n := tab.KeyBytes(); n > room {
+		t.Errorf("the keys take %d bytes of %d", n, room)
+	}
 	store.gets = 0
 	for i := 0; i < 20_000; i += 7 {
 		s.Begin()
@@ -231,6 +235,7 @@ func TestMapIterationIgnoresWhatItAdds(t *testing.T) {
 
 func TestNoTraceOfWhatWasBornAndDeleted(t *testing.T) {
 	y := openTyped(t, memstore.New(), 0, 1<<16, nil)
+	empty := y.s.CacheUsed()
 	y.s.Begin()
 	y.totals.Update(1, "a")
 	y.baskets.Set(1, "a", basket{})
@@ -252,8 +257,31 @@ func TestNoTraceOfWhatWasBornAndDeleted(t *testing.T) {
 	if ch := y.s.Seal(1); len(ch) != 0 {
 		t.Errorf("changes: %v", ch)
 	}
+	y.s.Committed()
+	if err := y.s.WriteBehind(statestore.Meta{Epoch: 1}); err != nil {
+		t.Fatal(err)
+	}
+	if used := y.s.CacheUsed(); used != empty {
+		t.Errorf("what is gone takes %d bytes", used-empty)
+	}
 	if h := y.s.Horizons(); len(h) != 1 || h[statestore.StoreID("w/wins")] != 10 {
 		t.Errorf("horizons: %v", h)
+	}
+}
+
+// A value that was changed in place through the pointer of Get, without Set, is as before when the record fails.
+func TestRollbackOfWhatWasOnlyRead(t *testing.T) {
+	s := statestore.NewState(memstore.New(), statestore.StateOptions{})
+	a := newTable[basket](t, s, "a")
+	m := must[*statestore.Map[string, string, basket]](t)(statestore.NewMap(s, spec("m", statestore.KindMap), keyOf[string](t), keyOf[string](t), codecOf[basket](t)))
+	a.Set(1, "k", basket{items: []int64{1, 2}})
+	m.Put(1, "k", "x", basket{items: []int64{1, 2}})
+	s.Begin()
+	a.Get(1, "k").items[0] = 99
+	m.Get(1, "k", "x").items[0] = 99
+	s.Rollback()
+	if x, y := a.Get(1, "k").items[0], m.Get(1, "k", "x").items[0]; x != 1 || y != 1 {
+		t.Errorf("after the rollback: %d and %d, want 1", x, y)
 	}
 }
 
@@ -394,6 +422,54 @@ func TestNoAllocs(t *testing.T) {
 		})
 		if got != 0 {
 			t.Errorf("%v allocations in %d steps", got, n)
+		}
+	}
+}
+
+// TestTableAgainstMap covers what the model test with its few keys does not: a large index, long keys, entries and keys
+// used again after deletes and evictions.
+func TestTableAgainstMap(t *testing.T) {
+	for _, room := range []int64{50_000, 1 << 30} {
+		seed := rand.Uint64()
+		r := rand.New(rand.NewPCG(seed, 0))
+		s := statestore.NewState(memstore.New(), statestore.StateOptions{CacheBytes: room})
+		tab := newTable[total](t, s, "t")
+		want := map[string]total{}
+		ks := userKeys(4000)
+		for i := range ks {
+			ks[i] = strings.Repeat("q", i%40) + ks[i]
+		}
+		for i := range 100_000 {
+			k := ks[r.IntN(len(ks))]
+			s.Begin()
+			switch r.IntN(5) {
+			case 0:
+				tab.Delete(3, k)
+				delete(want, k)
+			case 1:
+				v := tab.Get(3, k)
+				if w, ok := want[k]; ok != (v != nil) || ok && *v != w {
+					t.Fatalf("seed %d, room %d: get %q: %v, want %v %v", seed, room, k, v, w, ok)
+				}
+			case 2:
+				tab.Set(3, k, total{n: -1})
+				s.Rollback()
+				continue
+			default:
+				v, _ := tab.Update(3, k)
+				v.n++
+				v.sum = float64(i)
+				want[k] = *v
+			}
+			s.End()
+			if i%3000 == 0 {
+				commitAll(t, s, uint64(i+1))
+			}
+		}
+		got := map[string]total{}
+		tab.All(func(_ statestore.Group, k string, v *total) bool { got[k] = *v; return true })
+		if !maps.Equal(got, want) {
+			t.Errorf("seed %d, room %d: %d entries, want %d, or values differ", seed, room, len(got), len(want))
 		}
 	}
 }
