@@ -52,6 +52,7 @@ type Control struct {
 	c     *Cluster
 	topic string
 	cl    *kgo.Client // of all reads but Follow's
+	start int64       // position at which OpenControl ended; Follow begins here
 
 	updating sync.Mutex // one Update at a time: two would fence each other
 
@@ -75,6 +76,7 @@ func (c *Cluster) OpenControl(ctx context.Context) (*Control, error) {
 		t.Close()
 		return nil, fmt.Errorf("open control topic: %w", err)
 	}
+	t.start = t.position
 	return t, nil
 }
 
@@ -102,18 +104,16 @@ func (t *Control) refresh(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return t.read(ctx, t.cl, ends[tp], t.c.opts.RequestTimeout, fetchWait, func(ControlState) {})
+	t.mu.Lock()
+	from := t.position
+	t.mu.Unlock()
+	return t.read(ctx, t.cl, from, ends[tp], t.c.opts.RequestTimeout, fetchWait, func(int64, *controlRecord) {})
 }
 
-// read follows the topic up to end, or until ctx ends, and tells each state to seen.
-func (t *Control) read(ctx context.Context, cl *kgo.Client, end int64, stall, wait time.Duration, seen func(ControlState)) error {
-	t.mu.Lock()
-	position := t.position
-	t.mu.Unlock()
-	if position >= end {
-		return nil
-	}
-	f := &fetcher{cl: cl, opts: t.c.opts, topic: t.topic, position: position, end: end, stall: stall, wait: wait, leader: -1}
+// read goes from one position to another, or until ctx ends. It tells each position and the newest record before it,
+// nil if there was none.
+func (t *Control) read(ctx context.Context, cl *kgo.Client, from, to int64, stall, wait time.Duration, seen func(int64, *controlRecord)) error {
+	f := &fetcher{cl: cl, opts: t.c.opts, topic: t.topic, position: from, end: to, stall: stall, wait: wait, leader: -1}
 	return f.run(ctx, func(records []*kgo.Record, position int64) error {
 		var newest *controlRecord
 		for _, r := range records {
@@ -127,15 +127,14 @@ func (t *Control) read(ctx context.Context, cl *kgo.Client, end int64, stall, wa
 			newest = c
 		}
 		t.mu.Lock()
-		defer t.mu.Unlock()
-		if position <= t.position {
-			return nil // Update and Follow read the same records
+		if position > t.position { // else Update or Follow was here first
+			t.position = position
+			if newest != nil {
+				t.state = *newest
+			}
 		}
-		t.position = position
-		if newest != nil {
-			t.state = *newest
-			seen(newest.clone())
-		}
+		t.mu.Unlock()
+		seen(position, newest)
 		return nil
 	})
 }
@@ -238,7 +237,9 @@ func (t *Control) try(ctx context.Context, writer string, decide func(ControlSta
 		return fail("write", err)
 	}
 	if err := cl.EndTransaction(ctx, kgo.TryCommit); err != nil {
-		return fail("commit", err)
+		// Whatever the answer was, the next turn reads what came of it.
+		state, _, err := fail("commit", err)
+		return state, !isAuthErr(err), err
 	}
 	// Read back: the position moves over our own record, and what State tells is what the topic holds.
 	if err := t.refresh(ctx); err != nil {
@@ -253,9 +254,9 @@ func same(a, b ControlState) bool {
 	return err1 == nil && err2 == nil && bytes.Equal(x, y)
 }
 
-// Follow calls seen with every newer state until ctx ends, whose error it then returns; other errors mean that the
-// topic cannot be followed (authorization, a newer format, a recreated topic). When states follow each other closely,
-// only the newest may be told. The first call is not for the state of OpenControl.
+// Follow calls seen with every state written since OpenControl, by whomever, until ctx ends, whose error it then
+// returns; other errors mean that the topic cannot be followed (authorization, a newer format, a recreated topic). When
+// states follow each other closely, only the newest may be told.
 func (t *Control) Follow(ctx context.Context, seen func(ControlState)) error {
 	// An own client: a fetch that waits would hold up the reads of Update on the same connection.
 	cl, err := kgo.NewClient(t.c.clientOpts()...)
@@ -263,8 +264,14 @@ func (t *Control) Follow(ctx context.Context, seen func(ControlState)) error {
 		return fmt.Errorf("follow control topic: %w", err)
 	}
 	defer cl.Close()
+	position := t.start
 	for {
-		err := t.read(ctx, cl, math.MaxInt64, time.Minute, 2*time.Second, seen)
+		err := t.read(ctx, cl, position, math.MaxInt64, time.Minute, 2*time.Second, func(p int64, c *controlRecord) {
+			position = p
+			if c != nil {
+				seen(c.clone())
+			}
+		})
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}

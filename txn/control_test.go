@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -105,8 +106,22 @@ func testControlFollow(t *testing.T, brokers []string) {
 		}
 		return nil
 	})
+	// Who follows is told of its own updates too, whoever read them first.
+	want.Incarnation++
+	want.Revision++
+	if got, err := b.Update(t.Context(), func(s ControlState) (ControlState, error) { s.Incarnation++; return s, nil }); err != nil || !same(got, want) {
+		t.Errorf("second update: %+v, %v", got, err)
+	}
+	select {
+	case s := <-seen:
+		if !same(s, want) {
+			t.Errorf("followed %+v, want %+v", s, want)
+		}
+	case <-time.After(patience):
+		t.Fatal("the follower saw nothing of its own update")
+	}
 	// A state returned unchanged is not written, an error changes nothing.
-	if got, err := b.Update(t.Context(), func(s ControlState) (ControlState, error) { return s, nil }); err != nil || got.Revision != 1 {
+	if got, err := b.Update(t.Context(), func(s ControlState) (ControlState, error) { return s, nil }); err != nil || got.Revision != 2 {
 		t.Errorf("no change: %+v, %v", got, err)
 	}
 	no := errors.New("no")
@@ -125,28 +140,45 @@ func testControlFollow(t *testing.T, brokers []string) {
 // TestControlLostAnswer: an update whose EndTxn went through and whose answer was lost is not made twice.
 func TestControlLostAnswer(t *testing.T) {
 	k := fakeKafka(t)
-	ctl := controlApp(t, k.ListenAddrs(), "app")
-	lost := 0
-	k.ControlKey(kmsg.EndTxn.Int16(), func(kreq kmsg.Request) (kmsg.Response, error, bool) {
-		lost++
-		// UNKNOWN_SERVER_ERROR says nothing, and this first one changed nothing.
-		resp := kreq.ResponseKind().(*kmsg.EndTxnResponse)
-		resp.ErrorCode = kerr.CoordinatorNotAvailable.Code
-		k.KeepControl()
-		if lost > 2 {
-			k.DropControl()
-			return nil, nil, false
+	proxy := testutil.NewProxy(t, k.ListenAddrs()[0])
+	c := connect(t, k.ListenAddrs(), func(o *Options) {
+		o.RequestTimeout = 500 * time.Millisecond
+		o.Dialer = func(ctx context.Context, network, _ string) (net.Conn, error) {
+			var d net.Dialer
+			return d.DialContext(ctx, network, proxy.Addr())
 		}
-		return resp, nil, true
 	})
+	ctl, err := c.OpenControl(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(ctl.Close)
+	// Longer than one request may take, shorter than the whole update.
+	f := k.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.EndTxn}, Observe: true, When: func(kmsg.Request) bool {
+		proxy.DropReplies()
+		time.AfterFunc(700*time.Millisecond, func() { proxy.Cut(); proxy.Restore() })
+		return true
+	}})
 	calls := 0
 	s, err := ctl.Update(t.Context(), func(s ControlState) (ControlState, error) {
 		calls++
 		s.Incarnation++
 		return s, nil
 	})
-	if err != nil || s.Incarnation != 1 || s.Revision != 1 || lost < 3 {
-		t.Errorf("%+v (%v) after %d answers", s, err, lost)
+	if err != nil || s.Incarnation != 1 || s.Revision != 1 || calls != 1 || f.Hits() != 1 {
+		t.Errorf("%+v (%v), %d decisions, want one", s, err, calls)
+	}
+}
+
+// TestControlBusyCoordinator: answers that say nothing of the outcome start the update again.
+func TestControlBusyCoordinator(t *testing.T) {
+	k := fakeKafka(t)
+	ctl := controlApp(t, k.ListenAddrs(), "app")
+	f := k.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.EndTxn}, Err: kerr.UnknownServerError, Count: 2},
+		kfake.Fault{Keys: []kmsg.Key{kmsg.InitProducerID}, Err: kerr.ConcurrentTransactions, Count: 2})
+	s, err := ctl.Update(t.Context(), func(s ControlState) (ControlState, error) { s.Incarnation++; return s, nil })
+	if err != nil || s.Incarnation != 1 || s.Revision != 1 || f.Hits() != 4 {
+		t.Errorf("%+v (%v), %d of 4 faults", s, err, f.Hits())
 	}
 }
 

@@ -48,9 +48,10 @@ const (
 //
 // Records are handed to kgo as they come, from slabs that are used again: what is ours allocates nothing per record.
 // All records share one promise function, which counts, keeps the first error, and checks that the broker took each
-// record under the producer id and epoch with which the transaction began. The last is not idle: kgo reads a new epoch
-// by itself in the middle of a transaction when a partition lost its beginning (DeleteRecords on a repartition topic
-// does that) while the broker timed the transaction out; the records so far would be gone without an error.
+// record under the producer id and epoch with which the transaction began, under which the offsets are sent too. That is
+// not idle: kgo takes a new epoch by itself in the middle of a transaction when a broker answers INVALID_PRODUCER_EPOCH
+// for a partition whose log begins behind our last record (DeleteRecords on a repartition topic does that); the records
+// so far would be gone without an error.
 type Producer struct {
 	c      *Cluster
 	id     record.SubtaskID
@@ -659,11 +660,6 @@ func (p *Producer) loadTopicIDs(ctx context.Context, offsets map[record.TopicPar
 func (p *Producer) endTxn(ctx context.Context) error {
 	if err := failpoint.Hit(failpoint.BeforeEndTxn); err != nil {
 		return fmt.Errorf("%w: %w", kerr.OperationNotAttempted, err)
-	}
-	// The last look: kgo must be about to end the transaction that the records went into.
-	if pid, pepoch, err := p.cl.ProducerID(ctx); err != nil || pid != p.pid || pepoch != p.pepoch {
-		return fmt.Errorf("end transaction %s: began with producer id %d epoch %d, now it is %d epoch %d (%v): %w", p.txnID, p.pid,
-			p.pepoch, pid, pepoch, err, kerr.OperationNotAttempted)
 	}
 	ctx, cancel := p.c.deadline(context.WithoutCancel(ctx))
 	defer cancel()
