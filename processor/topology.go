@@ -300,7 +300,7 @@ func (s *sub) compile() (errs []error) {
 	for _, n := range s.inputs {
 		l := n.source.layout
 		s.wm[n] = len(s.layout.Nodes)
-		s.layout.Nodes = append(s.layout.Nodes, task.NodeLayout{})
+		s.layout.Nodes = append(s.layout.Nodes, task.NodeLayout{ID: n.kind + "/" + n.source.topic})
 		s.layout.Inputs = append(s.layout.Inputs, l)
 	}
 	topics := map[string]int{}
@@ -343,7 +343,8 @@ func (s *sub) compile() (errs []error) {
 			continue
 		}
 		s.wm[n] = len(s.layout.Nodes)
-		l := task.NodeLayout{Inputs: ins}
+		// Operator ids hold no slash.
+		l := task.NodeLayout{ID: fmt.Sprintf("%s/%d", n.kind, len(s.layout.Nodes)), Inputs: ins}
 		if n.timed || repart {
 			l.ID = n.id
 		}
