@@ -24,7 +24,7 @@ type cache[V any] struct {
 	phys     []byte // scratch: a physical key
 	probe    []byte // scratch: a padded key
 	index    []uint64
-	pages    [][]entry[V]
+	pages    []*[pageSize]entry[V]
 	sizes    [][]uint32 // encoded sizes, of values with pointers
 	encs     [][][]byte // encoded forms, of values of class encoded
 	n        uint32     // entries ever taken from pages
@@ -214,7 +214,7 @@ func (c *cache[V]) insert(tag uint32, key []byte) (uint32, *entry[V]) {
 	} else {
 		i = c.n
 		if int(i>>pageBits) == len(c.pages) {
-			c.pages = append(c.pages, make([]entry[V], pageSize))
+			c.pages = append(c.pages, new([pageSize]entry[V]))
 			if c.x.class != plain {
 				c.sizes = append(c.sizes, make([]uint32, pageSize))
 			}
@@ -341,7 +341,7 @@ func (c *cache[V]) reset() {
 	clear(c.index)
 	if c.x.class != plain {
 		for i := range c.pages {
-			clear(c.pages[i])
+			clear(c.pages[i][:])
 			clear(c.sizes[i])
 		}
 		for i := range c.encs {
@@ -349,7 +349,7 @@ func (c *cache[V]) reset() {
 		}
 	}
 	c.account(-c.bytes)
-	c.keys.reset(16)
+	c.keys.reset(arenaKeep)
 	c.n, c.used, c.live, c.keyBytes, c.garbage, c.hand = 0, 0, 0, 0, 0, 0
 	c.free = c.free[:0]
 	c.dirty, c.sealed = c.dirty[:0], c.sealed[:0]

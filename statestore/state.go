@@ -198,7 +198,9 @@ func (s *State) WriteBehind(m Meta) error {
 		}
 	}
 	clear(items)
-	s.items = items[:0]
+	if s.items = items[:0]; cap(items) > maxIdleItems {
+		s.items = nil
+	}
 	if err := b.Commit(m); err != nil {
 		return fmt.Errorf("write state behind epoch %d (%d keys): %w", m.Epoch, len(items), err)
 	}
@@ -217,6 +219,9 @@ func (s *State) WriteBehind(m Meta) error {
 	s.evictAt = s.cacheBytes
 	return nil
 }
+
+// maxIdleItems bounds the scratch that a State keeps between write-behinds.
+const maxIdleItems = 1 << 15
 
 func newPendItem(key, val []byte) pendItem {
 	var b [16]byte
@@ -462,7 +467,10 @@ type arena struct {
 	cur    []byte
 }
 
-const arenaChunk = 64 << 10
+const (
+	arenaChunk = 64 << 10
+	arenaKeep  = 16 // chunks kept for reuse: 1 MiB
+)
 
 // tail is empty, with the free room of the current chunk as its capacity. What was appended to it is kept with keep.
 func (a *arena) tail() []byte {
@@ -487,10 +495,10 @@ func (a *arena) keep(b []byte) []byte {
 	return b[:len(b):len(b)]
 }
 
-// reset makes all room free again. At most 4 MiB are kept.
+// reset makes all room free again.
 func (a *arena) reset() {
 	a.spare = append(a.spare, a.chunks...)
-	a.spare = a.spare[:min(len(a.spare), 4<<20/arenaChunk)]
+	a.spare = a.spare[:min(len(a.spare), arenaKeep)]
 	clear(a.chunks)
 	a.chunks = a.chunks[:0]
 	a.cur = a.cur[:0]
@@ -584,6 +592,6 @@ func (p *pendArena) value(r *pendRec) []byte {
 }
 
 func (p *pendArena) reset() {
-	p.a.reset(4 << 20 / arenaChunk)
+	p.a.reset(arenaKeep)
 	p.bytes = 0
 }
