@@ -229,16 +229,20 @@ func (p *Producer) Produce(ctx context.Context, outs []record.Output) error {
 		if err != nil {
 			return err
 		}
-		r.Topic, r.Partition = p.topics.Outputs[o.Topic], o.Partition
-		r.Key, r.Value = o.Key, o.Value
-		r.Timestamp = time.UnixMilli(o.Timestamp)
-		r.Headers = r.Headers[:0]
-		for _, h := range o.Headers {
-			r.Headers = append(r.Headers, kgo.RecordHeader{Key: h.Key, Value: h.Value})
-		}
+		fill(r, p.topics.Outputs[o.Topic], o)
 		p.cl.Produce(p.ctx, r, p.promise)
 	}
 	return p.Err()
+}
+
+func fill(r *kgo.Record, topic string, o *record.Output) {
+	r.Topic, r.Partition = topic, o.Partition
+	r.Key, r.Value = o.Key, o.Value
+	r.Timestamp = time.UnixMilli(o.Timestamp)
+	r.Headers = r.Headers[:0]
+	for _, h := range o.Headers {
+		r.Headers = append(r.Headers, kgo.RecordHeader{Key: h.Key, Value: h.Value})
+	}
 }
 
 // ProduceChanges is Produce for the changelogs. Their records carry the wall time: retention of compact,delete
