@@ -131,19 +131,27 @@ func fullDisk(t *testing.T, at int64, once, crash bool) bool {
 			t.Fatalf("write %d, %s: error %v is not ErrNoSpace with the path", at, what, err)
 		}
 	}
-	d, s, err := open(fs)
 	var flushed, last uint64
-	if err != nil {
-		wantNoSpace("open", err)
-	} else {
-		for last < 12 && err == nil {
-			if err = commit(s, last+1); err == nil {
-				last++
-				if last%2 == 0 {
-					if err = s.Flush(); err == nil {
-						flushed = last
-					}
+	// Two starts of the process, with work in each.
+	for range 2 {
+		d, s, err := open(fs)
+		if err != nil {
+			wantNoSpace("open", err)
+			break
+		}
+		if epoch, err := verify(s); epoch != last || err != nil {
+			t.Fatalf("write %d: epoch %d at the start, want %d: %v", at, epoch, last, err)
+		}
+		for range 6 {
+			if err = commit(s, last+1); err != nil {
+				break
+			}
+			last++
+			if last%2 == 0 {
+				if err = s.Flush(); err != nil {
+					break
 				}
+				flushed = last
 			}
 		}
 		if err != nil {
@@ -159,7 +167,10 @@ func fullDisk(t *testing.T, at int64, once, crash bool) bool {
 			wantNoSpace("close", err)
 		}
 		if err := d.Close(); err != nil {
-			t.Fatal(err)
+			wantNoSpace("close directory", err)
+		}
+		if err != nil {
+			break
 		}
 	}
 	f.healed.Store(true)
@@ -167,7 +178,7 @@ func fullDisk(t *testing.T, at int64, once, crash bool) bool {
 	if crash {
 		after = mem.CrashClone(vfs.CrashCloneCfg{})
 	}
-	d, s, err = open(after)
+	d, s, err := open(after)
 	if err != nil {
 		t.Fatalf("write %d: open with space again: %v", at, err)
 	}

@@ -109,6 +109,7 @@ func TestCompactionLimit(t *testing.T) {
 	for i := range dbs {
 		dbs[i] = &fakeDB{want: 4, slot: &compactionSlot{all: c, fail: newFailure(func(error) {})}}
 		dbs[i].slot.Register(1, dbs[i])
+		dbs[i].slot.start()
 		dbs[i].ask()
 	}
 	done := 0
@@ -149,6 +150,7 @@ func TestCompactionsOfFailedAndClosedStores(t *testing.T) {
 	newDB := func() *fakeDB {
 		d := &fakeDB{want: 2, slot: &compactionSlot{all: c, fail: newFailure(func(error) {})}}
 		d.slot.Register(1, d)
+		d.slot.start()
 		return d
 	}
 	busy, closed, failed, alive := newDB(), newDB(), newDB(), newDB()
@@ -171,5 +173,24 @@ func TestCompactionsOfFailedAndClosedStores(t *testing.T) {
 	}
 	if ok, _ := failed.slot.TrySchedule(); ok {
 		t.Fatal("a failed store got a slot")
+	}
+}
+
+// TestNoCompactionBeforeStart: what a DB asks for while it opens runs when it is open.
+func TestNoCompactionBeforeStart(t *testing.T) {
+	c := newCompactions(1)
+	opening := &fakeDB{want: 1, slot: &compactionSlot{all: c, fail: newFailure(func(error) {})}}
+	other := &fakeDB{want: 1, slot: &compactionSlot{all: c, fail: newFailure(func(error) {})}}
+	opening.slot.Register(1, opening)
+	opening.ask()
+	other.slot.Register(1, other)
+	other.slot.start()
+	other.ask()
+	if !other.finish() || len(opening.running) != 0 {
+		t.Fatal("a compaction runs in a DB that is not open yet")
+	}
+	opening.slot.start()
+	if !opening.finish() || c.running != 0 {
+		t.Fatal("the compaction asked for while opening never ran")
 	}
 }

@@ -33,6 +33,7 @@ type compactionSlot struct {
 	fail *failure // a failed store compacts no more: it would only hold a slot
 	db   pebble.DBForCompaction
 	// Guarded by all.mu.
+	started      bool // the DB is open
 	running      int
 	calls        int // running calls into db
 	queued       bool
@@ -65,7 +66,7 @@ func (s *compactionSlot) TrySchedule() (bool, pebble.CompactionGrantHandle) {
 	if s.unregistered || s.fail.get() != nil {
 		return false, nil
 	}
-	if s.all.running < s.all.limit && s.running < s.db.GetAllowedWithoutPermission() {
+	if s.started && s.all.running < s.all.limit && s.running < s.db.GetAllowedWithoutPermission() {
 		s.all.running++
 		s.running++
 		return true, s
@@ -89,19 +90,32 @@ func (s *compactionSlot) Started()                                              
 func (s *compactionSlot) MeasureCPU(pebble.CompactionGoroutineKind)               {}
 func (s *compactionSlot) CumulativeStats(stats pebble.CompactionGrantHandleStats) {}
 
-// Done gives the slot back and offers it to the DBs that wait. It is called without locks.
+// start lets compactions run. Pebble asks for them while it opens a DB, but if it then fails to open, it closes the DB
+// under the running compaction, which panics.
+func (s *compactionSlot) start() {
+	s.all.mu.Lock()
+	defer s.all.mu.Unlock()
+	s.started = true
+	s.all.grant()
+}
+
+// Done gives the slot back. It is called without locks.
 func (s *compactionSlot) Done() {
-	c := s.all
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.running--
+	s.all.mu.Lock()
+	defer s.all.mu.Unlock()
+	s.all.running--
 	s.running--
+	s.all.grant()
+}
+
+// grant offers free slots to the DBs that wait. mu is held, but not while a DB is asked.
+func (c *compactions) grant() {
 	for c.running < c.limit {
 		next := c.next()
 		if next == nil {
 			return
 		}
-		// The slot is taken before the DB is asked, so that two callers of Done never offer the same one.
+		// The slot is taken before the DB is asked, so that it is never offered twice.
 		c.running++
 		next.running++
 		next.calls++
@@ -124,7 +138,7 @@ func (s *compactionSlot) Done() {
 // next takes the first DB out of the queue that may run a compaction. mu is held.
 func (c *compactions) next() *compactionSlot {
 	for i, s := range c.waiting {
-		if !s.unregistered && s.fail.get() == nil && s.running < s.db.GetAllowedWithoutPermission() {
+		if s.started && !s.unregistered && s.fail.get() == nil && s.running < s.db.GetAllowedWithoutPermission() {
 			c.waiting = slices.Delete(c.waiting, i, i+1)
 			s.queued = false
 			return s

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"math"
 	"slices"
+	"strings"
 	"syscall"
 	"time"
 
@@ -93,7 +94,11 @@ func (d *Dir) openStore(id statestore.Identity, path string) (_ *Store, err erro
 	if err := d.makeDir(path); err != nil {
 		return nil, s.fault("make", err)
 	}
-	s.db, err = pebble.Open(path, s.options())
+	if err := s.removeLogs(); err != nil {
+		return nil, s.fault("open", err)
+	}
+	slot := &compactionSlot{all: d.compactions, fail: s.fail}
+	s.db, err = pebble.Open(path, s.options(slot))
 	if err != nil {
 		// What is no refusal of the operating system is a judgement on the files; Pebble marks only some of them.
 		if errno := syscall.ENOENT; (!errors.As(err, &errno) || errno == syscall.ENOENT) && !pebble.IsCorruptionError(err) {
@@ -108,11 +113,29 @@ func (d *Dir) openStore(id statestore.Identity, path string) (_ *Store, err erro
 		return nil, errors.Join(err, s.close())
 	}
 	s.guard.opened.Store(true)
+	slot.start()
 	return s, nil
 }
 
+// removeLogs removes the write-ahead logs of earlier opens. Pebble makes one each time, though nothing is ever written
+// to it. When it finds one it starts a flush, and if that fails, as on a full disk, Open never returns.
+func (s *Store) removeLogs() error {
+	names, err := s.guard.List(s.path)
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		if strings.HasSuffix(name, ".log") {
+			if err := s.guard.Remove(s.guard.PathJoin(s.path, name)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
 // options are Pebble's, for this DB.
-func (s *Store) options() *pebble.Options {
+func (s *Store) options(slot *compactionSlot) *pebble.Options {
 	o := &pebble.Options{
 		FS:                          s.guard,
 		Cache:                       s.dir.cache,
@@ -136,7 +159,7 @@ func (s *Store) options() *pebble.Options {
 			},
 		},
 	}
-	o.Experimental.CompactionScheduler = &compactionSlot{all: s.dir.compactions, fail: s.fail}
+	o.Experimental.CompactionScheduler = slot
 	for i := range o.Levels {
 		o.Levels[i] = pebble.LevelOptions{
 			BlockSize:    blockSize,
