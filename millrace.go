@@ -59,6 +59,7 @@ func run(app string, topology func(*processor.Topology), args, environ []string,
 	describe := extra.Bool("describe", false, "print the topology and end")
 	loaded, err := configs.Load(configs.LoadOptions{Args: args, Environ: environ, Flags: extra, Defaults: map[string]any{"app.id": app}})
 	if errors.Is(err, pflag.ErrHelp) {
+		fmt.Fprint(stdout, configs.Usage(app, extra))
 		return exitOK
 	}
 	if err != nil {
@@ -91,7 +92,7 @@ func run(app string, topology func(*processor.Topology), args, environ []string,
 	switch {
 	case err == nil:
 		return exitOK
-	case errors.As(err, &bad):
+	case errors.As(err, &bad), configs.IsFaults(err):
 		fmt.Fprintln(stderr, err)
 		return exitUsage
 	}
@@ -110,6 +111,12 @@ func (e *TopologyError) Unwrap() error { return e.Err }
 // give up.
 func Run(ctx context.Context, app string, topology func(*processor.Topology), cfg Config) error {
 	cfg.App.ID = app
+	if app == "" {
+		return errors.New("run: the app needs a name: give one to Run, or set app.id")
+	}
+	if err := cfg.Validate(); err != nil {
+		return err
+	}
 	log := telemetry.NewLogger(os.Stderr, cfg.Log.Level, cfg.Log.Format)
 	t := processor.New(processor.Defaults{BadInput: decodePolicy(cfg.Errors.Decode)})
 	topology(t)
