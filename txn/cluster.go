@@ -185,6 +185,13 @@ func (c *Cluster) Features() Features { return c.features }
 // Close ends the Cluster's own connections. Groups, consumers and producers are closed by who opened them.
 func (c *Cluster) Close() { c.cl.Close() }
 
+// Request sends one raw request, for diagnosis: what a check wants to know that nothing else here tells.
+func (c *Cluster) Request(ctx context.Context, req kmsg.Request) (kmsg.Response, error) {
+	ctx, cancel := c.deadline(ctx)
+	defer cancel()
+	return c.cl.Request(ctx, req)
+}
+
 // deadline bounds one administrative call with its retries.
 func (c *Cluster) deadline(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, c.opts.RequestTimeout)
