@@ -498,7 +498,9 @@ func (a *arena) keep(b []byte) []byte {
 // reset makes all room free again.
 func (a *arena) reset() {
 	a.spare = append(a.spare, a.chunks...)
-	a.spare = a.spare[:min(len(a.spare), arenaKeep)]
+	keep := min(len(a.spare), arenaKeep)
+	clear(a.spare[keep:])
+	a.spare = a.spare[:keep]
 	clear(a.chunks)
 	a.chunks = a.chunks[:0]
 	a.cur = a.cur[:0]
