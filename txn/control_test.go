@@ -208,3 +208,35 @@ func TestControlAuthorization(t *testing.T) {
 		t.Errorf("got %v after %d faults", err, f.Hits())
 	}
 }
+
+// TestControlFollowFromOpen: whoever follows late is told what came since the topic was opened, and reading old records
+// again does not turn the state back.
+func TestControlFollowFromOpen(t *testing.T) {
+	k := fakeKafka(t)
+	c := connect(t, k.ListenAddrs(), func(o *Options) { o.FetchMaxPartBytes = 1 }) // one record at a time
+	ctl, err := c.OpenControl(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(ctl.Close)
+	for range 3 {
+		if _, err := ctl.Update(t.Context(), func(s ControlState) (ControlState, error) { s.Incarnation++; return s, nil }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var seen []uint64
+	err = ctl.Follow(ctx, func(s ControlState) {
+		seen = append(seen, s.Revision)
+		if now := ctl.State().Revision; now != 3 {
+			t.Errorf("while revision %d is read again the state is revision %d, want 3", s.Revision, now)
+		}
+		if s.Revision == 3 {
+			cancel()
+		}
+	})
+	if !errors.Is(err, context.Canceled) || fmt.Sprint(seen) != "[1 2 3]" {
+		t.Errorf("followed %v (%v), want revisions 1 to 3", seen, err)
+	}
+	cancel()
+}
