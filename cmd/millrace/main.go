@@ -1,5 +1,5 @@
-// Command millrace has the tools around Millrace programs: configuration, health check, demo. Programs themselves are
-// Go programs that import the module.
+// Command millrace has the tools around Millrace programs: configuration, preflight checks, health check, demo. Programs
+// themselves are Go programs that import the module.
 package main
 
 import (
@@ -77,6 +77,7 @@ func newRootCommand(environ []string) *cobra.Command {
 	root.AddCommand(
 		newConfigCommand(environ),
 		newDemoCommand(),
+		newDoctorCommand(environ),
 		newHealthcheckCommand(),
 		newVersionCommand(),
 	)
