@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kadm"
+
 	"github.com/millrace-stream/millrace/internal/engine"
 	"github.com/millrace-stream/millrace/internal/testutil"
 	"github.com/millrace-stream/millrace/test/kafka"
@@ -293,14 +295,63 @@ func TestWrongSurroundings(t *testing.T) {
 	fails(t, j, 1, "127.0.0.1:1")
 }
 
-// TestMissingRights runs a worker without the ACLs that it needs, and gives it one after the other: each time it must
-// name what is missing.
+// TestMissingRights gives a worker all ACLs but one: each time it must stop and name what is missing. With all of them
+// it runs.
 func TestMissingRights(t *testing.T) {
 	t.Parallel()
 	b := kafka.Start(t, kafka.ACLs(), kafka.User("app", "secret"))
 	j := newJob(t, b, totalJob)
-	j.env = []string{"MILLRACE_SECURITY_SASL_MECHANISM=SCRAM-SHA-256", "MILLRACE_SECURITY_SASL_USERNAME=app", "MILLRACE_SECURITY_SASL_PASSWORD=secret", "MILLRACE_REQUEST_TIMEOUT=5s"}
-	fails(t, j, 1, "not authorized", "grant")
+	j.env = []string{"MILLRACE_SECURITY_SASL_MECHANISM=SCRAM-SHA-256", "MILLRACE_SECURITY_SASL_USERNAME=app", "MILLRACE_SECURITY_SASL_PASSWORD=secret",
+		"MILLRACE_REQUEST_TIMEOUT=5s", "MILLRACE_RESTART_MAX_ATTEMPTS=2"}
+	rights := []struct {
+		missing string // what the message must name
+		acl     func() *kadm.ACLBuilder
+	}{
+		{"topic " + j.in, func() *kadm.ACLBuilder {
+			return literal(kadm.OpDescribe, kadm.OpDescribeConfigs, kadm.OpRead).Topics(j.in)
+		}},
+		{"topic " + j.out, func() *kadm.ACLBuilder {
+			return literal(kadm.OpDescribe, kadm.OpDescribeConfigs, kadm.OpWrite).Topics(j.out)
+		}},
+		{"topic " + j.app + "-control", func() *kadm.ACLBuilder {
+			return prefixed(kadm.OpCreate, kadm.OpDescribe, kadm.OpDescribeConfigs, kadm.OpRead, kadm.OpWrite, kadm.OpDelete).Topics(j.app + "-")
+		}},
+		{"group " + j.app, func() *kadm.ACLBuilder { return literal(kadm.OpRead, kadm.OpDescribe).Groups(j.app) }},
+		{"transactional id " + j.app, func() *kadm.ACLBuilder { return prefixed(kadm.OpWrite, kadm.OpDescribe).TransactionalIDs(j.app + "-") }},
+	}
+	adm := b.Admin(t)
+	for without := range rights {
+		for i, r := range rights {
+			var err error
+			if i == without {
+				_, err = adm.DeleteACLs(t.Context(), r.acl())
+			} else {
+				_, err = adm.CreateACLs(t.Context(), r.acl())
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		fails(t, j, 1, "not authorized", "grant", rights[without].missing)
+	}
+	for _, r := range rights {
+		if _, err := adm.CreateACLs(t.Context(), r.acl()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p := j.worker(t.TempDir())
+	j.produce(500)
+	j.committed(p)
+	stop(t, p)
+	j.check()
+}
+
+func literal(ops ...kadm.ACLOperation) *kadm.ACLBuilder {
+	return kadm.NewACLs().ResourcePatternType(kadm.ACLPatternLiteral).Operations(ops...).Allow("User:app").AllowHosts()
+}
+
+func prefixed(ops ...kadm.ACLOperation) *kadm.ACLBuilder {
+	return literal(ops...).ResourcePatternType(kadm.ACLPatternPrefixed)
 }
 
 // TestStatus looks at the endpoints of a running worker.
