@@ -31,7 +31,8 @@ ENV MILLRACE_STATE_DIR=/var/lib/millrace \
     MILLRACE_LISTEN=0.0.0.0:9644
 VOLUME /var/lib/millrace
 EXPOSE 9644
-HEALTHCHECK --interval=10s --timeout=3s --start-period=60s --retries=3 CMD ["/millrace", "healthcheck"]
+# Alive, not ready: a long restore is no reason to end the container.
+HEALTHCHECK --interval=10s --timeout=3s --start-period=60s --retries=3 CMD ["/millrace", "healthcheck", "--url", "http://127.0.0.1:9644/livez"]
 # SIGTERM: the running epoch is finished and committed, and the member leaves the group.
 STOPSIGNAL SIGTERM
 
