@@ -49,6 +49,10 @@ type Options struct {
 	// AllowDroppedState lets a topology start that no longer has a store that the old one had.
 	AllowDroppedState bool
 
+	// HouseKeeping is the pace at which consumed repartition records are deleted and topics are checked; a topic that
+	// was replaced is noticed within two of it. Default 15 s.
+	HouseKeeping time.Duration
+
 	Observer Observer     // nil = none
 	Logger   *slog.Logger // nil = discard
 }
@@ -73,6 +77,7 @@ func (o *Options) ensureDefaults() {
 	def(&o.ShutdownTimeout, 10*time.Second)
 	def(&o.BackoffMin, 200*time.Millisecond)
 	def(&o.BackoffMax, 10*time.Second)
+	def(&o.HouseKeeping, 15*time.Second)
 	if o.MaxAttempts <= 0 {
 		o.MaxAttempts = 10
 	}

@@ -91,7 +91,9 @@ func (w *Worker) run(ctx context.Context) error {
 	if err != nil {
 		return w.startError(ctx, err)
 	}
+	w.mu.Lock()
 	w.cluster = cluster
+	w.mu.Unlock()
 	defer cluster.Close()
 
 	if err := w.prepare(ctx); err != nil {
@@ -435,7 +437,7 @@ var (
 
 // janitor deletes consumed repartition records and checks that no topic was replaced.
 func (w *Worker) janitor(ctx context.Context) {
-	tick := time.NewTicker(janitorInterval)
+	tick := time.NewTicker(w.opts.HouseKeeping)
 	defer tick.Stop()
 	for {
 		select {
@@ -443,15 +445,12 @@ func (w *Worker) janitor(ctx context.Context) {
 			return
 		case <-tick.C:
 		}
-		cctx, cancel := context.WithTimeout(ctx, janitorInterval)
+		cctx, cancel := context.WithTimeout(ctx, max(w.opts.HouseKeeping, time.Second))
 		w.purge(cctx)
 		w.checkTopics(cctx)
 		cancel()
 	}
 }
-
-// janitorInterval is the pace of house-keeping; a replaced topic is noticed within two of it.
-const janitorInterval = 15 * time.Second
 
 func (w *Worker) purge(ctx context.Context) {
 	before := map[record.TopicPartition]int64{}

@@ -1,0 +1,423 @@
+package engine_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/millrace-stream/millrace/format"
+	"github.com/millrace-stream/millrace/internal/engine"
+	"github.com/millrace-stream/millrace/internal/testutil"
+	"github.com/millrace-stream/millrace/processor"
+	"github.com/millrace-stream/millrace/statestore"
+	"github.com/millrace-stream/millrace/statestore/memstore"
+	"github.com/millrace-stream/millrace/txn"
+)
+
+func TestMain(m *testing.M) { testutil.Main(m) }
+
+const (
+	patience = 30 * time.Second
+	nparts   = 4
+)
+
+type word struct {
+	Text string `json:"text"`
+	N    int64  `json:"n"`
+}
+
+// cluster is an embedded broker with the topics "in" and "out".
+type cluster struct {
+	t       *testing.T
+	cl      *kgo.Client
+	brokers []string
+}
+
+func newCluster(t *testing.T) *cluster {
+	fake, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(nparts, "in", "out"), kfake.GroupMinSessionTimeout(time.Second))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(fake.Close)
+	cl, err := kgo.NewClient(kgo.SeedBrokers(fake.ListenAddrs()...), kgo.DisableClientMetrics(), kgo.MetadataMinAge(50*time.Millisecond))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(cl.Close)
+	return &cluster{t, cl, fake.ListenAddrs()}
+}
+
+func (c *cluster) send(n int, keys int) {
+	c.t.Helper()
+	var rs []*kgo.Record
+	for i := range n {
+		text := fmt.Sprintf("word-%d", i%keys)
+		v, err := json.Marshal(word{text, int64(i)})
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		// The record key is not the word, so that counting words needs a repartition topic.
+		rs = append(rs, &kgo.Record{Topic: "in", Key: fmt.Append(nil, i), Value: v})
+	}
+	if err := c.cl.ProduceSync(c.t.Context(), rs...).FirstErr(); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// read returns what a read_committed consumer finds in a topic.
+func (c *cluster) read(topic string) []*kgo.Record {
+	c.t.Helper()
+	ctx, cancel := context.WithTimeout(c.t.Context(), patience)
+	defer cancel()
+	ends, err := kadm.NewClient(c.cl).ListCommittedOffsets(ctx, topic)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	at, left := map[int32]kgo.Offset{}, map[int32]int64{}
+	ends.Each(func(o kadm.ListedOffset) {
+		if o.Offset > 0 {
+			at[o.Partition], left[o.Partition] = kgo.NewOffset().At(0), o.Offset
+		}
+	})
+	rd, err := kgo.NewClient(append(c.cl.Opts(), kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{topic: at}), kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.KeepControlRecords())...)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	defer rd.Close()
+	var out []*kgo.Record
+	for len(left) > 0 {
+		fs := rd.PollFetches(ctx)
+		if err := fs.Err0(); err != nil {
+			c.t.Fatal(err)
+		}
+		fs.EachRecord(func(r *kgo.Record) {
+			if !r.Attrs.IsControl() && r.Offset < left[r.Partition] {
+				out = append(out, r)
+			}
+			if r.Offset+1 >= left[r.Partition] {
+				delete(left, r.Partition)
+			}
+		})
+	}
+	return out
+}
+
+// countWords counts words through a repartition topic.
+func countWords(t *processor.Topology) {
+	words := processor.From(t, processor.Topic[word]{Name: "in"})
+	byText := processor.KeyBy(words, "by-text", func(w word) string { return w.Text })
+	processor.ToTopic(processor.RunningAggregate(byText, "count", processor.Count[word](), func(text string, n int64, _ word) word { return word{text, n} }), "out")
+}
+
+// member is a worker under test.
+type member struct {
+	w      *engine.Worker
+	cancel context.CancelFunc
+	done   chan struct{}
+	err    error
+	log    *logs
+}
+
+type logs struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *logs) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *logs) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+func (c *cluster) start(app string, topology func(*processor.Topology), dir statestore.Dir, change func(*engine.Options)) *member {
+	c.t.Helper()
+	top := processor.New()
+	topology(top)
+	plan, err := top.Plan()
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	instance, err := dir.InstanceID()
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	m := &member{done: make(chan struct{}), log: &logs{}}
+	o := engine.Options{Plan: plan, Dir: dir, LeaveOnStop: true, Logger: slog.New(slog.NewTextHandler(m.log, nil)),
+		BackoffMin: time.Millisecond, BackoffMax: 10 * time.Millisecond, MaxAttempts: 3,
+		Kafka: txn.Options{AppID: app, Brokers: c.brokers, InstanceID: instance, SessionTimeout: 2 * time.Second, HeartbeatInterval: 100 * time.Millisecond}}
+	if change != nil {
+		change(&o)
+	}
+	m.w = engine.New(o)
+	ctx, cancel := context.WithCancel(context.Background())
+	m.cancel = cancel
+	go func() {
+		defer close(m.done)
+		m.err = m.w.Run(ctx)
+	}()
+	c.t.Cleanup(func() {
+		cancel()
+		<-m.done
+		if c.t.Failed() {
+			c.t.Log(m.log.String())
+		}
+	})
+	return m
+}
+
+// stop ends a member gracefully.
+func (m *member) stop(t *testing.T) {
+	t.Helper()
+	m.cancel()
+	if err := m.wait(t); err != nil {
+		t.Fatalf("graceful stop: %v", err)
+	}
+}
+
+func (m *member) wait(t *testing.T) error {
+	t.Helper()
+	select {
+	case <-m.done:
+		return m.err
+	case <-time.After(patience):
+		t.Fatalf("the worker has not ended:\n%s", m.log.String())
+		return nil
+	}
+}
+
+func (c *cluster) lag(app string, topics ...string) (int64, error) {
+	adm := kadm.NewClient(c.cl)
+	ends, err := adm.ListEndOffsets(c.t.Context(), topics...)
+	if err != nil {
+		return 0, err
+	}
+	offs, err := adm.FetchOffsets(c.t.Context(), app)
+	if err != nil {
+		return 0, err
+	}
+	var lag int64
+	ends.Each(func(e kadm.ListedOffset) {
+		at := int64(0)
+		if o, ok := offs.Lookup(e.Topic, e.Partition); ok {
+			at = max(o.At, 0)
+		}
+		lag += e.Offset - at
+	})
+	return lag, nil
+}
+
+// drained waits until the app has committed all of its inputs.
+func (c *cluster) drained(app string, topics ...string) {
+	c.t.Helper()
+	for _, topic := range topics { // one after the other: the end of a repartition topic is known once its input is committed
+		testutil.Eventually(c.t, patience, func() error {
+			lag, err := c.lag(app, topic)
+			if err == nil && lag != 0 {
+				err = fmt.Errorf("%s: lag %d", topic, lag)
+			}
+			return err
+		})
+	}
+}
+
+// checkCounts verifies that the counts of each word are 1, 2, 3 ... n.
+func checkCounts(t *testing.T, out []*kgo.Record, n, keys int) {
+	t.Helper()
+	last := map[string]int64{}
+	for _, r := range out {
+		var w word
+		if err := json.Unmarshal(r.Value, &w); err != nil {
+			t.Fatal(err)
+		}
+		if w.N != last[w.Text]+1 {
+			t.Fatalf("%s/%d offset %d: count %d of %s follows %d", r.Topic, r.Partition, r.Offset, w.N, w.Text, last[w.Text])
+		}
+		if want := format.Partition([]byte(w.Text), nparts); string(r.Key) != w.Text || r.Partition != want {
+			t.Fatalf("row of %s has key %s and lies on partition %d, want %d", w.Text, r.Key, r.Partition, want)
+		}
+		last[w.Text] = w.N
+	}
+	if len(out) != n || len(last) != keys {
+		t.Fatalf("%d rows of %d words, want %d of %d", len(out), len(last), n, keys)
+	}
+}
+
+// TestRepartition counts by another key than the records', on two workers that come and go, and checks that consumed
+// repartition records are deleted.
+func TestRepartition(t *testing.T) {
+	c := newCluster(t)
+	quick := func(o *engine.Options) { o.HouseKeeping = 50 * time.Millisecond }
+	a := c.start("words", countWords, memstore.NewDir("words"), quick)
+	c.send(1000, 37)
+	b := c.start("words", countWords, memstore.NewDir("words"), quick)
+	testutil.Eventually(t, patience, func() error {
+		if n := len(b.w.Status().Subtasks); n != nparts {
+			return fmt.Errorf("the second worker has %d subtasks of %d", n, 2*nparts)
+		}
+		return nil
+	})
+	c.send(1000, 37)
+	c.drained("words", "in", "words-by-text-repartition")
+	a.stop(t)
+	c.send(1000, 37)
+	c.drained("words", "in", "words-by-text-repartition")
+	checkCounts(t, c.read("out"), 3000, 37)
+	testutil.Eventually(t, patience, func() error {
+		starts, err := kadm.NewClient(c.cl).ListStartOffsets(t.Context(), "words-by-text-repartition")
+		if err != nil {
+			return err
+		}
+		kept := 0
+		starts.Each(func(o kadm.ListedOffset) {
+			if o.Offset == 0 {
+				kept++
+			}
+		})
+		if kept > 0 {
+			return fmt.Errorf("%d partitions still begin at 0", kept)
+		}
+		return nil
+	})
+	if st := b.w.Status(); st.State != engine.StateRunning || len(st.Subtasks) != 2*nparts || st.Subtasks[0].Commits == 0 {
+		t.Errorf("status %+v", st)
+	}
+	b.stop(t)
+	if st := b.w.Status(); st.State != engine.StateStopped {
+		t.Errorf("state %s after the stop", st.State)
+	}
+}
+
+// TestOffsetsResetByHand moves the group's offsets (I2): the start refuses, names both positions, and each of the two
+// ways on works.
+func TestOffsetsResetByHand(t *testing.T) {
+	c := newCluster(t)
+	dir := memstore.NewDir("words")
+	a := c.start("words", countWords, dir, nil)
+	c.send(400, 11)
+	c.drained("words", "in", "words-by-text-repartition")
+	a.stop(t)
+	adm := kadm.NewClient(c.cl)
+	reset := func(at int64) int64 {
+		t.Helper()
+		offs, err := adm.FetchOffsets(t.Context(), "words")
+		if err != nil {
+			t.Fatal(err)
+		}
+		was, _ := offs.Lookup("in", 0)
+		var to kadm.Offsets
+		to.AddOffset("in", 0, at, -1)
+		if err := adm.CommitAllOffsets(t.Context(), "words", to); err != nil {
+			t.Fatal(err)
+		}
+		return was.At
+	}
+	was := reset(3)
+	b := c.start("words", countWords, dir, nil)
+	err := b.wait(t)
+	if err == nil || !strings.Contains(err.Error(), "in/0") || !strings.Contains(err.Error(), "committed offset is 3") || !strings.Contains(err.Error(), fmt.Sprint("up to ", was)) || !strings.Contains(err.Error(), "start.offsets") {
+		t.Fatalf("start after a reset: %v", err)
+	}
+	if st := b.w.Status(); st.State != engine.StateFailed || st.Error == "" {
+		t.Errorf("status %+v", st)
+	}
+	d := c.start("words", countWords, dir, func(o *engine.Options) { o.StartOffsets = "state" })
+	c.drained("words", "in", "words-by-text-repartition")
+	d.stop(t)
+	checkCounts(t, c.read("out"), 400, 11)
+	reset(was - 2)
+	e := c.start("words", countWords, dir, func(o *engine.Options) { o.StartOffsets = "group" })
+	testutil.Eventually(t, patience, func() error {
+		if n := len(c.read("out")); n != 402 {
+			return fmt.Errorf("%d rows, want the two read again", n)
+		}
+		return nil
+	})
+	e.stop(t)
+}
+
+// TestIncompatibleTopology starts programs that cannot take the old state over.
+func TestIncompatibleTopology(t *testing.T) {
+	c := newCluster(t)
+	dir := memstore.NewDir("words")
+	a := c.start("words", countWords, dir, nil)
+	c.send(100, 5)
+	c.drained("words", "in", "words-by-text-repartition")
+	a.stop(t)
+	other := func(id string) func(*processor.Topology) {
+		return func(top *processor.Topology) {
+			byText := processor.KeyBy(processor.From(top, processor.Topic[word]{Name: "in"}), "by-text", func(w word) string { return w.Text })
+			processor.ToTopic(processor.RunningAggregate(byText, id, processor.Count[word](), func(text string, n int64, _ word) word { return word{text, n} }), "out")
+		}
+	}
+	b := c.start("words", other("total"), dir, nil)
+	if err := b.wait(t); err == nil || !strings.Contains(err.Error(), `state "count/`) || !strings.Contains(err.Error(), "is gone") {
+		t.Fatalf("operator renamed: %v", err)
+	}
+	d := c.start("words", other("total"), dir, func(o *engine.Options) { o.AllowDroppedState = true })
+	c.send(5, 5)
+	c.drained("words", "in", "words-by-text-repartition")
+	d.stop(t)
+	if n := len(c.read("out")); n != 105 {
+		t.Fatalf("%d rows, want 105", n)
+	}
+}
+
+// TestFailingFunction runs a user function that always fails on one record, with the policy fail: the worker tries
+// again a few times and then gives up, saying where.
+func TestFailingFunction(t *testing.T) {
+	for _, how := range []string{"error", "panic"} {
+		t.Run(how, func(t *testing.T) {
+			c := newCluster(t)
+			var calls int
+			var mu sync.Mutex
+			topology := func(top *processor.Topology) {
+				words := processor.From(top, processor.Topic[word]{Name: "in"})
+				processor.ToTopic(processor.TryMap(words, func(w word) (word, error) {
+					if w.N == 17 {
+						mu.Lock()
+						calls++
+						mu.Unlock()
+						if how == "panic" {
+							panic("seventeen")
+						}
+						return w, errors.New("seventeen")
+					}
+					return w, nil
+				}, processor.Name("check"), processor.OnError(processor.Fail)), "out")
+			}
+			a := c.start("words", topology, memstore.NewDir("words"), nil)
+			c.send(50, 3)
+			err := a.wait(t)
+			if err == nil || !strings.Contains(err.Error(), "seventeen") || !strings.Contains(err.Error(), "topic in") || !strings.Contains(err.Error(), "check") {
+				t.Fatalf("error %v", err)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			if calls != 4 {
+				t.Errorf("the record was tried %d times, want 1 and 3 again", calls)
+			}
+			for _, r := range c.read("out") {
+				if bytes.Contains(r.Value, []byte(`"n":17}`)) {
+					t.Errorf("a row of the failed record: %s", r.Value)
+				}
+			}
+		})
+	}
+}
