@@ -54,6 +54,7 @@ var level = map[string]int{
 	// Helpers of tests and programs around them.
 	"internal/testutil": 0,
 	"internal/lint":     0,
+	"internal/sim":      9,
 	"test":              9,
 }
 

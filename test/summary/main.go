@@ -13,7 +13,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
+	"slices"
 	"strings"
 )
 
@@ -43,8 +45,8 @@ const maxOutput = 64 << 10
 type summary struct {
 	out                     io.Writer
 	passed, failed, skipped int
-	output                  map[string]string // of running top-level tests and their subtests, by package and test
-	running                 map[string]bool   // top-level tests that have begun, by package and test
+	output                  map[string]string // of tests that have not ended, by package and test
+	running                 map[string]bool   // top-level tests that have not ended, by package and test
 	failures                map[string]int    // by package
 }
 
@@ -65,7 +67,7 @@ func summarize(in io.Reader, out io.Writer) (ok bool, err error) {
 	}
 	for key := range s.running { // the stream broke off
 		s.failed++
-		_, _ = fmt.Fprintf(out, "--- NOT FINISHED: %s\n%s", strings.ReplaceAll(key, "\x00", " "), s.output[key])
+		s.show(key)
 	}
 	_, _ = fmt.Fprintf(out, "%d passed, %d failed, %d skipped\n", s.passed, s.failed, s.skipped)
 	return s.failed == 0 && s.passed > 0, nil
@@ -81,40 +83,62 @@ func (s *summary) line(line string) {
 		s.packageEvent(e)
 		return
 	}
-	top, _, _ := strings.Cut(e.Test, "/")
-	key := e.Package + "\x00" + top
+	key := e.Package + "\x00" + e.Test
+	parent, isTop := parentOf(e.Package, e.Test)
 	switch e.Action {
-	case "output":
-		if len(s.output[key]) < maxOutput {
-			s.output[key] += e.Output
-		}
-		return
 	case "run":
-		if e.Test == top {
+		if isTop {
 			s.running[key] = true
 		}
-		return
-	case "pass", "fail", "skip":
-	default:
-		return
-	}
-	if e.Test != top {
-		return // a subtest: its outcome is in its parent's
-	}
-	switch e.Action {
-	case "pass":
-		s.passed++
-		if strings.Contains(s.output[key], "--- SKIP") {
-			_, _ = fmt.Fprintf(s.out, "--- PARTLY SKIPPED: %s %s\n", e.Package, e.Test)
+	case "output":
+		if len(s.output[key]) < maxOutput && !strings.HasPrefix(e.Output, "=== ") {
+			s.output[key] += e.Output
 		}
 	case "skip":
-		s.skipped++
-		_, _ = fmt.Fprintf(s.out, "%s", indentless(s.output[key]))
+		if isTop {
+			s.skipped++
+		}
+		_, _ = fmt.Fprintf(s.out, "%s:\n%s", e.Package, s.output[key])
+		s.end(key)
+	case "pass":
+		if isTop {
+			s.passed++
+		}
+		s.end(key)
 	case "fail":
-		s.failed++
-		s.failures[e.Package]++
-		_, _ = fmt.Fprintf(s.out, "%s", s.output[key])
+		if isTop {
+			s.failed++
+			s.failures[e.Package]++
+			_, _ = io.WriteString(s.out, s.output[key])
+		} else { // shown with its parent; a subtest ends first
+			s.output[parent] += s.output[key]
+		}
+		s.end(key)
 	}
+}
+
+// parentOf is the key of the test above; a top-level test has none.
+func parentOf(pkg, test string) (key string, isTop bool) {
+	i := strings.LastIndexByte(test, '/')
+	if i < 0 {
+		return "", true
+	}
+	return pkg + "\x00" + test[:i], false
+}
+
+// show writes what a test that never ended has said, its subtests with it.
+func (s *summary) show(top string) {
+	_, _ = fmt.Fprintf(s.out, "--- NOT FINISHED: %s\n", strings.ReplaceAll(top, "\x00", " "))
+	for _, key := range slices.Sorted(maps.Keys(s.output)) {
+		if key == top || strings.HasPrefix(key, top+"/") {
+			_, _ = io.WriteString(s.out, s.output[key])
+			s.end(key)
+		}
+	}
+	s.end(top)
+}
+
+func (s *summary) end(key string) {
 	delete(s.running, key)
 	delete(s.output, key)
 }
@@ -133,24 +157,11 @@ func (s *summary) packageEvent(e event) {
 			if strings.HasPrefix(key, e.Package+"\x00") {
 				s.failed++
 				s.failures[e.Package]++
-				_, _ = io.WriteString(s.out, s.output[key])
-				delete(s.running, key)
-				delete(s.output, key)
+				s.show(key)
 			}
 		}
 		if s.failures[e.Package] == 0 { // it did not build, or its TestMain said no
 			s.failed++
 		}
 	}
-}
-
-// indentless is a skipped test's reason without the lines that only say that it began.
-func indentless(output string) string {
-	var kept strings.Builder
-	for line := range strings.Lines(output) {
-		if !strings.HasPrefix(line, "=== ") {
-			kept.WriteString(line)
-		}
-	}
-	return kept.String()
 }

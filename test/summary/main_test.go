@@ -20,7 +20,7 @@ func run(t *testing.T, test string) (out string, ok bool) {
 			t.Fatal(err)
 		}
 	}
-	cmd := exec.CommandContext(t.Context(), "go", "test", "-json", "-timeout", "20s", "./...")
+	cmd := exec.CommandContext(t.Context(), "go", "test", "-json", "-timeout", "5s", "./...")
 	cmd.Dir = dir
 	events, _ := cmd.CombinedOutput() // it fails where the test wants it to
 	var b strings.Builder
@@ -40,16 +40,20 @@ func TestSummarize(t *testing.T) {
 	}{
 		{"pass", "func TestA(t *testing.T) { t.Run(\"sub\", func(*testing.T) {}) }\nfunc TestB(*testing.T) {}", true,
 			"2 passed, 0 failed, 0 skipped", []string{"make: a line of its own\n", "ok  \texample.com/x"}},
-		{"fail", "func TestA(t *testing.T) { t.Run(\"sub\", func(t *testing.T) { t.Error(\"wrong sum\") }) }\nfunc TestB(t *testing.T) { t.Log(\"quiet\") }", false,
+		{"fail", "func TestA(t *testing.T) { t.Run(\"sub\", func(t *testing.T) { t.Error(\"wrong sum\") }); t.Run(\"fine\", func(t *testing.T) { t.Log(\"quiet\") }) }\nfunc TestB(t *testing.T) { t.Log(\"quiet\") }", false,
 			"1 passed, 1 failed, 0 skipped", []string{"wrong sum", "--- FAIL: TestA/sub", "FAIL\texample.com/x"}},
 		{"skip", "func TestA(*testing.T) {}\nfunc TestB(t *testing.T) { t.Skip(\"NOT TESTED: no broker\") }", true,
 			"1 passed, 0 failed, 1 skipped", []string{"NOT TESTED: no broker"}},
 		{"skip below", "func TestA(t *testing.T) { t.Run(\"sub\", func(t *testing.T) { t.Skip(\"x\") }) }", true,
-			"1 passed, 0 failed, 0 skipped", []string{"PARTLY SKIPPED: example.com/x TestA"}},
+			"1 passed, 0 failed, 0 skipped", []string{"example.com/x:\n", "SKIP: TestA/sub"}},
 		{"panic", "func TestA(*testing.T) {}\nfunc TestB(*testing.T) { panic(\"boom\") }", false,
 			"1 passed, 1 failed, 0 skipped", []string{"boom"}},
+		{"panic below", "func TestA(t *testing.T) { t.Run(\"sub\", func(*testing.T) { panic(\"boom\") }) }", false,
+			"0 passed, 1 failed, 0 skipped", []string{"boom"}},
 		{"exit", "func TestA(*testing.T) { os.Exit(3) }", false,
 			"0 passed, 1 failed, 0 skipped", []string{"FAIL\texample.com/x"}},
+		{"time-out", "func TestA(t *testing.T) { t.Run(\"sub\", func(t *testing.T) { t.Log(\"waits\"); select {} }) }", false,
+			"0 passed, 1 failed, 0 skipped", []string{"waits", "test timed out", "goroutine"}},
 		{"test main", "func TestMain(m *testing.M) { m.Run(); os.Exit(1) }\nfunc TestA(*testing.T) {}", false,
 			"1 passed, 1 failed, 0 skipped", nil},
 		{"no build", "func TestA(*testing.T) { undefined() }", false,
