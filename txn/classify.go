@@ -1,6 +1,10 @@
 package txn
 
-import "errors"
+import (
+	"errors"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+)
 
 // IsFatal reports whether trying again cannot help: something outside of this process has to be put right first
 // (an ACL, a topic that was deleted or created again, records that retention took away, two processes with one group
@@ -12,7 +16,7 @@ func IsFatal(err error) bool {
 		return true
 	}
 	for _, fatal := range []error{ErrAuthorization, ErrCredentials, ErrTopicDiffers, ErrTopologyDiffers, ErrFencedInstance, ErrGroupProtocol,
-		ErrStateAhead, ErrEpochRecord, ErrControlVersion} {
+		ErrStateAhead, ErrEpochRecord, ErrControlVersion, kerr.InvalidTransactionTimeout} {
 		if errors.Is(err, fatal) {
 			return true
 		}
