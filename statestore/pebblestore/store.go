@@ -33,6 +33,8 @@ const (
 	// maxUnflushed is how much may wait in memtables (four of them) before a Commit flushes first. Pebble's own write
 	// stall is off: it waits without an end for a flush that cannot succeed.
 	maxUnflushed = 4 * memTableSize
+	// maxManifest keeps the file short that is read on open; a new one starts with the few files that are there.
+	maxManifest = 256 << 10
 	// maxL0 is the read amplification of level 0 from which a Flush waits for compactions, as Pebble's stall would.
 	maxL0 = 12
 	// never is a threshold for a stall of Pebble's that is not reached.
@@ -146,6 +148,7 @@ func (s *Store) options(slot *compactionSlot) *pebble.Options {
 		MemTableStopWritesThreshold: never,
 		L0CompactionThreshold:       2,
 		L0StopWritesThreshold:       never,
+		MaxManifestFileSize:         maxManifest,
 		CompactionConcurrencyRange:  func() (int, int) { return 1, 1 },
 		Logger:                      logger{s.fail},
 		EventListener: &pebble.EventListener{
@@ -536,13 +539,12 @@ func (it *iterator) Next() bool {
 	if it.it == nil || it.err != nil {
 		return false
 	}
-	ok := false
-	if it.started {
-		ok = it.it.Next()
-	} else {
+	move := it.it.Next
+	if !it.started {
 		it.started = true
-		ok = it.it.First()
+		move = it.it.First
 	}
+	ok := move()
 	var err error
 	if ok {
 		it.value, err = it.it.ValueAndErr()

@@ -530,7 +530,7 @@ func testReopen(t *testing.T, w World) {
 
 func testCrash(t *testing.T, w World) {
 	for round := range 20 {
-		d, s := open(t, w)
+		_, s := open(t, w)
 		m, _ := s.Meta()
 		base := m.Epoch
 		flushed := base
@@ -552,7 +552,7 @@ func testCrash(t *testing.T, w World) {
 			}
 		}
 		w.Crash(t)
-		d, s = open(t, w)
+		d, s := open(t, w)
 		m, ok := s.Meta()
 		if m.Epoch < flushed || m.Epoch > last || ok != (m.Epoch > 0) {
 			t.Fatalf("round %d: epoch %d (%v) after the crash; flushed %d, committed %d", round, m.Epoch, ok, flushed, last)
