@@ -1,0 +1,58 @@
+// gen fills a topic with deterministic records.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"time"
+
+	"github.com/millrace-stream/millrace/test/bench/common"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+func main() {
+	topic := flag.String("topic", "events", "topic, deleted and created anew unless -append")
+	n := flag.Int64("n", 2_000_000, "records")
+	users := flag.Int("users", 10_000, "distinct users")
+	distinct := flag.Bool("distinct", false, "first give each user one record")
+	seed := flag.Uint64("seed", 1, "seed")
+	parts := flag.Int("partitions", 4, "partitions")
+	flush := flag.Bool("flush", true, "end with one record per partition that closes all windows")
+	flag.Parse()
+	ctx := context.Background()
+	cl := common.Client(
+		kgo.ProducerBatchCompression(kgo.NoCompression()),
+		kgo.ProducerBatchMaxBytes(900_000), kgo.ProducerLinger(5*time.Millisecond),
+		kgo.MaxBufferedRecords(200_000), kgo.RecordPartitioner(kgo.StickyKeyPartitioner(nil)))
+	defer cl.Close()
+	adm := kadm.NewClient(cl)
+	_, _ = adm.DeleteTopics(ctx, *topic)
+	for i := 0; ; i++ {
+		_, err := adm.CreateTopic(ctx, int32(*parts), 1, map[string]*string{"retention.ms": kadm.StringPtr("-1")}, *topic)
+		if err == nil {
+			break
+		}
+		if i > 50 {
+			common.Must(err)
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	g := common.NewGen(*seed, *users, *distinct)
+	start := time.Now()
+	var bytes int64
+	for i := int64(0); i < *n; i++ {
+		r := g.Next()
+		v := r.JSON(0)
+		bytes += int64(len(v))
+		cl.Produce(ctx, &kgo.Record{Topic: *topic, Key: common.UserKey(r.User), Value: v}, func(_ *kgo.Record, err error) { common.Must(err) })
+	}
+	common.Must(cl.Flush(ctx))
+	if *flush {
+		common.Must(cl.ProduceSync(ctx, common.FlushRecords(*topic, *parts, common.BaseTS+*n+60_000)...).FirstErr())
+	}
+	d := time.Since(start)
+	fmt.Printf("gen %s: %d records, mean value %.0f bytes, %.1fs, %.0f rec/s\n", *topic, *n, float64(bytes)/float64(*n), d.Seconds(), float64(*n)/d.Seconds())
+}
