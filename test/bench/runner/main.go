@@ -19,6 +19,7 @@ import (
 	"strconv"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/millrace-stream/millrace/test/bench/common"
@@ -84,6 +85,12 @@ func startProc(args []string, group, out, state string, inst int) *proc {
 }
 
 func (p *proc) kill() {
+	if os.Getenv("CPUPROFILE") != "" { // a killed process writes no profile
+		_ = p.cmd.Process.Signal(syscall.SIGTERM)
+		for i := 0; i < 500 && !p.dead.Load(); i++ {
+			time.Sleep(10 * time.Millisecond)
+		}
+	}
 	_ = p.cmd.Process.Kill()
 	for !p.dead.Load() {
 		time.Sleep(5 * time.Millisecond)
