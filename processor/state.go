@@ -9,7 +9,7 @@ import (
 
 // declare notes a state of an operator at build, and finds its spec again when a subtask is made. open is false at
 // build and after an error.
-func (c *keyedContext[K]) declare(name string, kind statestore.Kind, val string, err error) (spec statestore.Spec, open bool) {
+func (c *keyedContext[K]) declare(name string, kind statestore.Kind, key, val string, err error) (spec statestore.Spec, open bool) {
 	bad := func(format string, args ...any) {
 		c.errs = append(c.errs, fmt.Errorf("state %q: %w", name, fmt.Errorf(format, args...)))
 	}
@@ -30,7 +30,7 @@ func (c *keyedContext[K]) declare(name string, kind statestore.Kind, val string,
 		return spec, false
 	}
 	if c.b == nil {
-		c.n.store(name, kind, c.keys.schema(), val, false)
+		c.n.store(name, kind, key, val, false)
 		return spec, false
 	}
 	return c.n.specOf(name), true
@@ -59,7 +59,7 @@ type valueOps[V any] interface {
 func Value[V any, K comparable](ctx StateContext[K], name string) *ValueState[V] {
 	c := ctx.keyed()
 	codec, err := statestore.CodecOf[V]()
-	spec, open := c.declare(name, statestore.KindTable, schemaOf(codec), err)
+	spec, open := c.declare(name, statestore.KindTable, c.keys.schema(), schemaOf(codec), err)
 	k := &keyedValue[K, V]{c: c}
 	if open {
 		k.t, err = statestore.NewTable(c.b.state(), spec, c.keys.codec, codec)
@@ -121,7 +121,7 @@ type listOps[E any] interface {
 func List[E any, K comparable](ctx StateContext[K], name string) *ListState[E] {
 	c := ctx.keyed()
 	codec, err := statestore.CodecOf[E]()
-	spec, open := c.declare(name, statestore.KindList, schemaOf(codec), err)
+	spec, open := c.declare(name, statestore.KindList, c.keys.schema(), schemaOf(codec), err)
 	k := &keyedList[K, E]{c: c}
 	if open {
 		k.l, err = statestore.NewList(c.b.state(), spec, c.keys.codec, codec)
@@ -174,12 +174,11 @@ func MapOf[MK comparable, V any, K comparable](ctx StateContext[K], name string)
 	if err == nil {
 		err = err2
 	}
-	schema := ""
+	schema := c.keys.schema()
 	if err == nil {
-		// The map key is part of what the store holds behind the operator's key.
-		schema = keys.Schema() + " -> " + codec.Schema()
+		schema += " / " + keys.Schema() // the map key is part of the store's key
 	}
-	spec, open := c.declare(name, statestore.KindMap, schema, err)
+	spec, open := c.declare(name, statestore.KindMap, schema, schemaOf(codec), err)
 	k := &keyedMap[K, MK, V]{c: c}
 	if open {
 		k.m, err = statestore.NewMap(c.b.state(), spec, c.keys.codec, keys, codec)

@@ -700,8 +700,10 @@ func (t *Task) Tick(now int64) (err error) {
 		}
 	}
 	for i := range t.reparts {
-		if r := &t.reparts[i]; r.pending() && now >= r.nextAll() {
+		// Nothing else would make the engine commit, so the outputs of this do. A running epoch has its Seal.
+		if r := &t.reparts[i]; t.oldest == 0 && r.pending() && now >= r.nextAll() {
 			t.touch()
+			t.writeWatermarks(i)
 		}
 	}
 	return nil
@@ -747,9 +749,7 @@ func (t *Task) Seal(epoch uint64, now int64) (s *Sealed, err error) {
 	}()
 	t.now = now
 	for i := range t.reparts {
-		if err := t.writeWatermarks(i); err != nil {
-			return nil, t.fail(t.stop(err))
-		}
+		t.writeWatermarks(i)
 	}
 	s = &Sealed{Epoch: epoch}
 	if !t.dirty && len(t.outs) == 0 {
@@ -768,7 +768,8 @@ func (t *Task) Seal(epoch uint64, now int64) (s *Sealed, err error) {
 	return s, nil
 }
 
-func (t *Task) writeWatermarks(i int) error {
+// writeWatermarks writes the watermark to the partitions of a repartition topic that are to hear of it now.
+func (t *Task) writeWatermarks(i int) {
 	r := &t.reparts[i]
 	mark := UpstreamMark{Watermark: r.node.Watermark, Idle: r.node.Idle}
 	all := r.pending() && t.now >= r.nextAll()
@@ -789,7 +790,6 @@ func (t *Task) writeWatermarks(i int) error {
 			r.behind.Idle = s.Idle
 		}
 	}
-	return nil
 }
 
 func (t *Task) progress() Progress {
