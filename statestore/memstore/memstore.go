@@ -295,7 +295,7 @@ const (
 
 // metaPrefix is where stores keep what is theirs; see statestore.MetaKey.
 var (
-	metaPrefix = []byte{0, 0, 0, 0, 0}
+	metaPrefix = statestore.MetaKey()
 	metaEnd    = []byte{0, 0, 0, 0, 1}
 )
 

@@ -49,8 +49,8 @@ const (
 
 // The keys below store id 0, kind 0 are the store's own. They are hidden from reads, and batches cannot touch them.
 var (
-	metaKey     = []byte{0, 0, 0, 0, 0}
-	identityKey = []byte{0, 0, 0, 0, 0, 1}
+	metaKey     = statestore.MetaKey()
+	identityKey = append(statestore.MetaKey(), 1)
 	firstKey    = []byte{0, 0, 0, 0, 1}                  // the lowest key that is not
 	lastKey     = bytes.Repeat([]byte{0xff}, maxKeyFill) // above every key; range deletes without a bound end here
 )
