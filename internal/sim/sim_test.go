@@ -1,0 +1,112 @@
+package sim
+
+import (
+	"cmp"
+	"fmt"
+	"log/slog"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strconv"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/millrace-stream/millrace/internal/record"
+)
+
+// Seeds of a run: MILLRACE_SIM_SEED=n runs that one and tells its history; MILLRACE_SIM_SEEDS=n runs seeds 1 to n;
+// MILLRACE_SIM_FROM=n starts at another one.
+const (
+	envSeed  = "MILLRACE_SIM_SEED"
+	envSeeds = "MILLRACE_SIM_SEEDS"
+	envFrom  = "MILLRACE_SIM_FROM"
+	envLog   = "MILLRACE_SIM_LOG" // 1 = with the engine's log
+
+	ciSeeds    = 300
+	shortSeeds = 40
+)
+
+func envInt(t *testing.T, name string, def uint64) uint64 {
+	s := os.Getenv(name)
+	if s == "" {
+		return def
+	}
+	n, err := strconv.ParseUint(s, 10, 64)
+	if err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+	return n
+}
+
+// runSeed runs one seed in a bubble of its own.
+func runSeed(t *testing.T, seed uint64) *world {
+	rnd := rand.New(rand.NewPCG(seed, 0x5eed))
+	w := &world{seed: seed, rnd: rnd, prof: newProfile(rnd), hits: map[string]int{}, slow: map[string]time.Time{}, counts: map[string]uint64{},
+		progress: map[record.TopicPartition]int64{}}
+	if os.Getenv(envLog) != "" {
+		w.log = slog.New(slog.NewTextHandler(lockedWriter{w}, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	}
+	synctest.Test(t, func(*testing.T) {
+		w.deaths = make(chan *member, 64)
+		w.run()
+	})
+	return w
+}
+
+type lockedWriter struct{ w *world }
+
+func (l lockedWriter) Write(p []byte) (int, error) {
+	l.w.mu.Lock()
+	defer l.w.mu.Unlock()
+	return l.w.engine.Write(p)
+}
+
+// TestSim runs the seeds.
+func TestSim(t *testing.T) {
+	if one := envInt(t, envSeed, 0); one > 0 {
+		w := runSeed(t, one)
+		t.Log(w.report())
+		for _, k := range slices.Sorted(maps.Keys(w.hits)) {
+			t.Logf("%6d  %s", w.hits[k], k)
+		}
+		if w.failed() {
+			t.Fail()
+		}
+		return
+	}
+	def := uint64(ciSeeds)
+	if testing.Short() {
+		def = shortSeeds
+	}
+	n, from := envInt(t, envSeeds, def), envInt(t, envFrom, 1)
+	var mu sync.Mutex
+	hits := map[string]int{}
+	start := time.Now()
+	t.Run("seeds", func(t *testing.T) {
+		for seed := from; seed < from+n; seed++ {
+			t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {
+				t.Parallel()
+				w := runSeed(t, seed)
+				mu.Lock()
+				for k, v := range w.hits {
+					hits[k] += v
+				}
+				mu.Unlock()
+				if w.failed() {
+					t.Errorf("replay with: %s=%d go test ./internal/sim -run TestSim\n%s", envSeed, seed, w.report())
+				}
+			})
+		}
+	})
+	t.Logf("%d seeds from %d in %v", n, from, time.Since(start).Round(time.Millisecond))
+	var lines []string
+	for _, k := range slices.SortedFunc(maps.Keys(hits), func(a, b string) int { return cmp.Compare(a, b) }) {
+		lines = append(lines, fmt.Sprintf("%7d  %s", hits[k], k))
+	}
+	for _, l := range lines {
+		t.Log(l)
+	}
+}
