@@ -382,7 +382,8 @@ func (l *life) step(now time.Time) (int, error) {
 		}
 	}
 	after := l.task.Stats()
-	if after.RecordsIn > before.RecordsIn || len(outs) > 0 || after.EpochBytes > before.EpochBytes {
+	// Not only records want a commit: a watermark that has to reach other partitions does too, when the input is quiet.
+	if after.OldestUncommittedIn != before.OldestUncommittedIn || after.RecordsIn > before.RecordsIn || len(outs) > 0 || after.EpochBytes > before.EpochBytes {
 		if l.oldestInput.IsZero() {
 			l.oldestInput = now
 		}
