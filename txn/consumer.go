@@ -47,7 +47,8 @@ func (c *Cluster) NewConsumer() (*Consumer, error) {
 }
 
 // Add starts to read partitions at just these offsets. A partition that is already read starts again there, and is
-// not paused. That a topic does not exist is not told here (a new topic may take a while): see Topics and WatchTopics.
+// not paused. That a topic does not exist is not told here, since a new topic may take a
+// while to be known: see Topics.
 func (k *Consumer) Add(at map[record.TopicPartition]int64) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -119,7 +120,7 @@ func (k *Consumer) Poll(ctx context.Context) ([]Fetched, error) {
 		for i := range fs {
 			for _, t := range fs[i].Topics {
 				for _, p := range k.spread(t) {
-					if f, ok := k.translate(ctx, t.Topic, &p); ok {
+					if f, ok := k.translate(ctx, t.Topic, t.TopicID, &p); ok {
 						out = append(out, f)
 					}
 				}
@@ -148,7 +149,7 @@ func (k *Consumer) spread(t kgo.FetchTopic) []kgo.FetchPartition {
 }
 
 // translate makes our form of what was fetched of a partition; ok is false if there is nothing to tell.
-func (k *Consumer) translate(ctx context.Context, topic string, p *kgo.FetchPartition) (f Fetched, ok bool) {
+func (k *Consumer) translate(ctx context.Context, topic string, id [16]byte, p *kgo.FetchPartition) (f Fetched, ok bool) {
 	f.TopicPartition = record.TopicPartition{Topic: topic, Partition: p.Partition}
 	f.HighWatermark, f.LastStable = p.HighWatermark, p.LastStableOffset
 	k.mu.Lock()
@@ -168,7 +169,7 @@ func (k *Consumer) translate(ctx context.Context, topic string, p *kgo.FetchPart
 	k.mu.Unlock()
 	f.Records = records(recs)
 	if p.Err != nil {
-		f.Err = k.partitionError(ctx, f.TopicPartition, next, p.Err)
+		f.Err = k.partitionError(ctx, f.TopicPartition, id, next, p.Err)
 		if f.Err != nil {
 			k.Remove([]record.TopicPartition{f.TopicPartition})
 		}
@@ -197,8 +198,9 @@ func records(in []*kgo.Record) []record.Record {
 	return out
 }
 
-// partitionError says what an error of a partition means; nil for what kgo tries again by itself.
-func (k *Consumer) partitionError(ctx context.Context, tp record.TopicPartition, wanted int64, err error) error {
+// partitionError says what an error of a partition means; nil for what kgo tries again by itself. id is that of the
+// topic that kgo reads, which stays the old one when the topic is made anew.
+func (k *Consumer) partitionError(ctx context.Context, tp record.TopicPartition, id [16]byte, wanted int64, err error) error {
 	var loss *kgo.ErrDataLoss
 	switch {
 	case errors.Is(err, kerr.OffsetOutOfRange), errors.As(err, &loss):
@@ -212,11 +214,15 @@ func (k *Consumer) partitionError(ctx context.Context, tp record.TopicPartition,
 		}
 		return e
 	case errors.Is(err, kerr.UnknownTopicOrPartition), errors.Is(err, kerr.UnknownTopicID):
-		e := &TopicError{Topic: tp.Topic, Err: err}
+		e := &TopicError{Topic: tp.Topic, OldID: id, Err: err}
 		dctx, cancel := k.c.deadline(ctx)
 		defer cancel()
-		if infos, err := k.c.topicIDs(dctx, []string{tp.Topic}); err == nil {
-			e.NewID = infos[tp.Topic].ID
+		infos, askErr := k.c.topicIDs(dctx, []string{tp.Topic})
+		e.NewID = infos[tp.Topic].ID
+		if askErr != nil || e.NewID == id && id != [16]byte{} {
+			// A broker that has just started does not know its topics yet; kgo reads on and tells again.
+			_ = sleep(ctx, retryPause)
+			return nil
 		}
 		return e
 	case isAuthErr(err):

@@ -10,8 +10,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/millrace-stream/millrace/internal/record"
 )
@@ -237,6 +239,22 @@ func TestConsumerTopicGone(t *testing.T) {
 				t.Errorf("records of the new topic: %v", offsets(m[tp].Records))
 			}
 		})
+	}
+}
+
+// TestConsumerTopicBrieflyUnknown: a broker that has just started does not know its topics; that is no reason to stop.
+func TestConsumerTopicBrieflyUnknown(t *testing.T) {
+	k := fakeKafka(t, kfake.SeedTopics(1, "in"))
+	produce(t, k.ListenAddrs(), values(3, 0, 0)...)
+	f := k.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Fetch}, Err: kerr.UnknownTopicID, Count: 9})
+	c := newConsumer(t, connect(t, k.ListenAddrs(), nil))
+	tp := record.TopicPartition{Topic: "in"}
+	c.Add(map[record.TopicPartition]int64{tp: 0})
+	m := pollUntil(t, c, func(m map[record.TopicPartition]*Fetched) bool {
+		return m[tp] != nil && (m[tp].Err != nil || len(m[tp].Records) == 3)
+	})
+	if m[tp].Err != nil || f.Hits() != 9 {
+		t.Errorf("got %v after %d faults", m[tp].Err, f.Hits())
 	}
 }
 

@@ -338,42 +338,6 @@ func (c *Cluster) awaitTopics(ctx context.Context, names []string) (map[string]T
 	}
 }
 
-// WatchTopics looks at the topics every so often and returns a *TopicError once one of them is gone, was created
-// again (another topic id) or has another number of partitions than in known; or ctx's error. Questions that fail
-// are asked again next time.
-func (c *Cluster) WatchTopics(ctx context.Context, known map[string]TopicInfo, every time.Duration) error {
-	names := slices.Sorted(maps.Keys(known))
-	missed := make(map[string]bool)
-	for {
-		if err := sleep(ctx, every); err != nil {
-			return err
-		}
-		dctx, cancel := c.deadline(ctx)
-		now, err := c.topicIDs(dctx, names)
-		cancel()
-		if err != nil {
-			c.opts.Logger.Debug("watch topics: the question failed, it is asked again", "err", err)
-			continue
-		}
-		for _, n := range names {
-			was, is := known[n], now[n]
-			switch {
-			case is.Name == "":
-				// A broker that has just started may not know a topic yet: only the second miss counts.
-				if missed[n] {
-					return &TopicError{Topic: n, OldID: was.ID, OldPartitions: was.Partitions}
-				}
-				missed[n] = true
-				continue
-			case is.ID != was.ID, is.Partitions != was.Partitions:
-				return &TopicError{Topic: n, OldID: was.ID, NewID: is.ID, OldPartitions: was.Partitions,
-					NewPartitions: is.Partitions}
-			}
-			missed[n] = false
-		}
-	}
-}
-
 // StartOffsets are the log start offsets.
 func (c *Cluster) StartOffsets(ctx context.Context, tps []record.TopicPartition) (map[record.TopicPartition]int64, error) {
 	return c.listOffsets(ctx, "start", tps, 0, -2)
