@@ -75,6 +75,7 @@ func classify(err error) action {
 	var fatal *fatalError
 	var outcome *outcomeError
 	var taskErr *task.Error
+	var mismatch *mismatchError
 	switch {
 	case errors.As(err, &fatal):
 		return actStop
@@ -85,7 +86,7 @@ func classify(err error) action {
 		return actWipe
 	case txn.IsFatal(err):
 		return actStop
-	case errors.As(err, &outcome), txn.IsFenced(err):
+	case errors.As(err, &outcome), errors.As(err, &mismatch), txn.IsFenced(err):
 		return actTakeover
 	case errors.As(err, &taskErr):
 		if taskErr.Kind == task.Internal {

@@ -310,3 +310,22 @@ func TestMemoryLimit(t *testing.T) {
 		t.Errorf("cgroup v1: %d", n)
 	}
 }
+
+func TestConfirmed(t *testing.T) {
+	m := func(group, state int64) *mismatchError {
+		return &mismatchError{record.TopicPartition{Topic: "in", Partition: 1}, group, state}
+	}
+	for _, c := range []struct {
+		last *mismatchError
+		want action
+	}{
+		{nil, actTakeover},      // another owner may have committed in between
+		{m(8, 22), actTakeover}, // somebody goes on committing
+		{m(7, 23), actTakeover},
+		{m(8, 23), actStop}, // nothing moves: it is not another owner
+	} {
+		if got := classify(fmt.Errorf("takeover: %w", confirmed(c.last, m(8, 23)))); got != c.want {
+			t.Errorf("mismatch after %v: %v, want %v", c.last, got, c.want)
+		}
+	}
+}

@@ -55,6 +55,11 @@ func (l *life) takeover() error {
 		return err
 	}
 	progress, offsets, err := l.reconcile(ctx, rec, committed)
+	last := s.mismatch
+	s.mismatch = nil
+	if errors.As(err, &s.mismatch) {
+		return confirmed(last, s.mismatch)
+	}
 	if err != nil {
 		return err
 	}
@@ -289,8 +294,7 @@ func (l *life) reconcile(ctx context.Context, rec *txn.EpochRecord, committed ma
 		case l.w.opts.StartOffsets == "group" && group >= 0:
 			offsets[tp] = group
 		default:
-			return nil, nil, fatalf("%s: the group's committed offset is %s, but the state was made up to %s; somebody reset the group or removed the changelog. Set start.offsets=state to go on where the state is, or start.offsets=group to go on where the group is",
-				tp, offsetText(group), offsetText(state))
+			return nil, nil, &mismatchError{tp: tp, group: group, state: state}
 		}
 	}
 	if len(unknown) > 0 {
@@ -303,6 +307,28 @@ func (l *life) reconcile(ctx context.Context, rec *txn.EpochRecord, committed ma
 		}
 	}
 	return progressOf(s.sub, rec, l.index, offsets), offsets, nil
+}
+
+// mismatchError says that the group's offset of a partition and the state's differ (I2).
+type mismatchError struct {
+	tp           record.TopicPartition
+	group, state int64 // -1 = absent
+}
+
+func (e *mismatchError) Error() string {
+	return fmt.Sprintf("%s: the group's committed offset is %s, but the state was made up to %s; somebody reset the group or removed the changelog. Set start.offsets=state to go on where the state is, or start.offsets=group to go on where the group is",
+		e.tp, offsetText(e.group), offsetText(e.state))
+}
+
+// confirmed decides whether a mismatch met by a takeover stops the worker (pure); last is that of the takeover before,
+// nil if it met none. Once proves nothing: another owner may have taken over and committed after we asked for the
+// offsets and before we read the changelog. It stands still only if nobody commits, so the same mismatch twice is one
+// that a person has made.
+func confirmed(last, met *mismatchError) error {
+	if last != nil && *last == *met {
+		return &fatalError{met}
+	}
+	return met
 }
 
 func offsetText(off int64) string {

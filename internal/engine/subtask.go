@@ -34,6 +34,8 @@ type subtask struct {
 
 	totals *totals
 
+	mismatch *mismatchError // of the last takeover; only the subtask's goroutine
+
 	mu        sync.Mutex
 	state     SubtaskState
 	lastErr   error
