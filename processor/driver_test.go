@@ -280,6 +280,13 @@ func (st *subtask) commit() bool {
 		}
 	}
 	p := s.Progress
+	if st.progress != nil {
+		for _, was := range st.progress.Horizons {
+			if !slices.ContainsFunc(p.Horizons, func(h task.Horizon) bool { return h.Store == was.Store && h.End >= was.End }) {
+				d.t.Fatalf("horizon %d of store %d is lost: dropped windows would come back", was.End, was.Store)
+			}
+		}
+	}
 	st.progress = &p
 	st.pending = st.pending[:0]
 	m := statestore.Meta{Epoch: st.epoch}

@@ -222,7 +222,7 @@ func TestOwnWatermarkGenerator(t *testing.T) {
 // Union: the watermark is the minimum of the inputs', so the slower topic holds the windows back.
 func TestUnionHoldsBack(t *testing.T) {
 	d := newDriver(t, func(t *processor.Topology) {
-		a := processor.From(t, processor.Topic[event]{Name: "a", EventTime: eventTime})
+		a := processor.From(t, processor.Topic[event]{Name: "a", EventTime: eventTime, Idle: time.Second})
 		b := processor.From(t, processor.Topic[event]{Name: "b", EventTime: eventTime, Idle: time.Second})
 		u := processor.Union(a, b)
 		w := processor.Aggregate(processor.KeyBy(u, "by", func(e event) string { return e.Key }).Window(window.Tumbling(ms(10))), "w",
@@ -242,8 +242,9 @@ func TestUnionHoldsBack(t *testing.T) {
 	send("b", 11)
 	d.run()
 	wantRows(t, d.rows("out"), "k=2 @9")
-	d.pass(2000) // b is idle
+	d.pass(2000) // both are idle: nothing moves
 	d.run()
+	wantRows(t, d.rows("out"), "k=2 @9")
 	send("a", 80)
 	d.run()
 	wantRows(t, d.rows("out"), "k=2 @9", "k=1 @19", "k=1 @59")
