@@ -85,7 +85,7 @@ var table = []group{
 			doc: "A commit is due when the oldest input that is not committed is this old. Output becomes visible with the commit."},
 		{name: "commit.quiet", def: "25ms", at: func(c *Config) any { return &c.Commit.Quiet }, min: ms, max: maxWireTime,
 			doc: "A commit is also due when the inputs are drained and nothing came for this long."},
-		{name: "commit.max-bytes", def: "16MiB", at: func(c *Config) any { return &c.Commit.MaxBytes }, min: kib, max: math.MaxInt64,
+		{name: "commit.max-bytes", def: "4MiB", at: func(c *Config) any { return &c.Commit.MaxBytes }, min: kib, max: math.MaxInt64,
 			doc: "A commit is also due when output and changed state of the running epoch reach this size."},
 		{name: "transaction.timeout", def: "15s", at: func(c *Config) any { return &c.Transaction.Timeout }, min: ms, max: maxWireTime,
 			doc: "Time after which the broker aborts an open transaction, for example that of a member that was cut off. The broker's transaction.max.timeout.ms bounds it."},

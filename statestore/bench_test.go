@@ -167,7 +167,9 @@ func BenchmarkWindows(b *testing.B) {
 		i++
 		if i%200_000 == 0 {
 			s.Begin()
-			w.Each(end, func(_ statestore.Group, _ string, v *total) error { sum += v.n; return nil })
+			if err := w.Each(end, func(_ statestore.Group, _ string, v *total) error { sum += v.n; return nil }); err != nil {
+				b.Fatal(err)
+			}
 			w.Drop(end)
 			s.End()
 		}
@@ -200,7 +202,9 @@ func BenchmarkTimers(b *testing.B) {
 					s.Committed()
 				}
 				if i%200_000 == 0 {
-					s.WriteBehind(statestore.Meta{})
+					if err := s.WriteBehind(statestore.Meta{}); err != nil {
+						b.Fatal(err)
+					}
 				}
 			}
 		})

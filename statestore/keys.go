@@ -95,8 +95,8 @@ type keyOp struct {
 const maxKeyOps = 1024
 
 func compileKey(t reflect.Type, off uintptr, path string, ops *[]keyOp, schema *strings.Builder) error {
-	kind := keyNone
-	name := ""
+	var kind keyKind
+	var name string
 	switch t.Kind() {
 	case reflect.String:
 		kind, name = keyString, "string"
@@ -459,8 +459,6 @@ func WindowRange(id ID, end int64) (lo, hi []byte) {
 }
 
 func appendID(dst []byte, id ID) []byte { return binary.BigEndian.AppendUint32(dst, uint32(id)) }
-
-func appendGroup(dst []byte, g Group) []byte { return binary.BigEndian.AppendUint16(dst, g) }
 
 // successor is the lowest key behind all keys that start with prefix; nil if there is none.
 func successor(prefix []byte) []byte {

@@ -204,17 +204,17 @@ func (y *typed) equal(m *model) error {
 	diff("baskets", baskets, m.baskets)
 	wins, bags := map[winKey]total{}, map[winKey]basket{}
 	for end := int64(-2); end < 120; end++ {
-		y.wins.Each(end, func(g statestore.Group, k string, v *total) error {
+		err := y.wins.Each(end, func(g statestore.Group, k string, v *total) error {
 			if _, twice := wins[winKey{end, gk{g, k}}]; twice {
 				errs = append(errs, fmt.Errorf("Windows.Each visits %d %s twice", end, k))
 			}
 			wins[winKey{end, gk{g, k}}] = *v
 			return nil
 		})
-		y.bags.Each(end, func(g statestore.Group, k string, v *basket) error {
+		errs = append(errs, err, y.bags.Each(end, func(g statestore.Group, k string, v *basket) error {
 			bags[winKey{end, gk{g, k}}] = v.clone()
 			return nil
-		})
+		}))
 	}
 	diff("wins", wins, m.wins)
 	diff("bags", bags, m.bags)

@@ -97,7 +97,9 @@ func TestFreshStoreIsNeverAsked(t *testing.T) {
 		y.lists.Add(1, s, named{})
 		y.timers.Set(5, 1, s, 0)
 		y.timers.Delete(6, 1, s, 0)
-		y.wins.Each(1000, func(statestore.Group, string, *total) error { return nil })
+		if err := y.wins.Each(1000, func(statestore.Group, string, *total) error { return nil }); err != nil {
+			t.Error(err)
+		}
 		y.wins.Next()
 		y.timers.Next()
 		y.totals.All(func(statestore.Group, string, *total) bool { return true })

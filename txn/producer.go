@@ -36,8 +36,8 @@ type ProducerTopics struct {
 // Bounds of what a producer holds back: Produce waits when one is reached. kgo's own bounds are above them, so that
 // kgo never blocks us in a way that a context cannot end without failing records.
 const (
-	maxPendingRecords = 100_000
-	maxPendingBytes   = 64 << 20
+	maxPendingRecords = 8192
+	maxPendingBytes   = 8 << 20
 	// slabSize records are made at once and used again when all of them are acknowledged.
 	slabSize = 256
 )

@@ -22,8 +22,8 @@ type inbox struct {
 }
 
 const (
-	inboxHigh = 4 << 20
-	inboxLow  = 1 << 20
+	inboxHigh = 3 << 19
+	inboxLow  = 1 << 19
 )
 
 func newInbox() *inbox {

@@ -79,7 +79,11 @@ func (l *life) takeover() error {
 	return nil
 }
 
-func (l *life) own() (txn.Ownership, bool) { return l.w.ownership(l.s.id) }
+func (l *life) own() (txn.Ownership, bool) {
+	o, ok := l.w.ownership(l.s.id)
+	l.s.word = o
+	return o, ok
+}
 
 // takeoverContext ends with the subtask, or when it is asked to let go: a restore is not worth finishing then.
 func (l *life) takeoverContext() (context.Context, context.CancelFunc) {

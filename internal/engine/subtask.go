@@ -34,7 +34,9 @@ type subtask struct {
 
 	totals *totals
 
-	mismatch *mismatchError // of the last takeover; only the subtask's goroutine
+	// Only of the subtask's goroutine:
+	mismatch *mismatchError // of the last takeover
+	word     txn.Ownership  // the session's word as last asked for by a producer
 
 	mu        sync.Mutex
 	state     SubtaskState
@@ -118,6 +120,9 @@ func (s *subtask) run() {
 		}
 		attempt++
 		act := classify(err)
+		if txn.IsNotMember(err) {
+			s.awaitWord()
+		}
 		if _, mine := s.w.ownership(s.id); !mine {
 			// A fence is a question; the group's answer is that somebody else owns the subtask. The session will say so.
 			s.log.Info("subtask moved away", "error", err)
@@ -154,6 +159,23 @@ func (s *subtask) run() {
 		case <-s.releasing:
 			return
 		}
+	}
+}
+
+// awaitWord waits until the session has a newer word than the one that a commit was refused with, since the coordinator
+// knows better than the session: it does not know us as a member. The wait is bounded, should it be wrong.
+func (s *subtask) awaitWord() {
+	ctx, cancel := context.WithTimeout(s.ctx, fenceTimeout)
+	defer cancel()
+	go func() {
+		select {
+		case <-s.releasing:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	if err := s.w.group.WaitChange(ctx, s.word); err != nil && s.ctx.Err() == nil && !s.released() {
+		s.log.Warn("the group coordinator does not know this member, and no newer word came from the group session", "error", err)
 	}
 }
 

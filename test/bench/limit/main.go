@@ -53,11 +53,11 @@ type span struct {
 // parseFast reads a flat JSON object without escapes, in any field order. It
 // reports false on anything else, and the caller takes encoding/json.
 func parseFast(b []byte, s *span) bool {
-	i, n := 0, len(b)
+	n := len(b)
 	if n < 2 || b[0] != '{' {
 		return false
 	}
-	i = 1
+	i := 1
 	for i < n {
 		for i < n && (b[i] == ' ' || b[i] == ',') {
 			i++
@@ -187,7 +187,7 @@ func main() {
 		kgo.ConsumerGroup(group), kgo.ConsumeTopics(in),
 		kgo.TransactionalID(txnID),
 		kgo.TransactionTimeout(envMS("TXN_MS", 40000)),
-		kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.RequireStableFetchOffsets(),
+		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
 		kgo.ProducerBatchCompression(comp),
 		kgo.ProducerBatchMaxBytes(900_000), kgo.ProducerLinger(5 * time.Millisecond),
