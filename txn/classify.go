@@ -29,3 +29,10 @@ func IsFatal(err error) bool {
 func IsFenced(err error) bool {
 	return errors.Is(err, ErrFenced) || errors.Is(err, ErrNotOwned)
 }
+
+// IsNotMember reports whether the group coordinator said that we are no member, or not the one with our instance id.
+// The session's word is out of date then, whatever it says: InitProducerID on its strength would fence the rightful
+// owner. Who meets this waits for the session's next word (Group.WaitChange) before it takes over again.
+func IsNotMember(err error) bool {
+	return errors.Is(err, kerr.UnknownMemberID) || errors.Is(err, kerr.FencedInstanceID)
+}

@@ -25,6 +25,7 @@ type network struct {
 	links  map[*link]struct{}
 	count  map[int16]int // requests by key
 	traps  []*trap
+	edits  func(key int16, p *plan) // of a script
 }
 
 // trap kills the process when it passes a request for the n-th time.
@@ -143,6 +144,20 @@ func (n *network) trap(t *trap) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.traps = append(n.traps, t)
+}
+
+// requests is how many requests of a kind the process has sent.
+func (n *network) requests(key kmsg.Key) int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.count[int16(key)]
+}
+
+// edit changes what is planned for requests from now on.
+func (n *network) edit(f func(key int16, p *plan)) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.edits = f
 }
 
 // cut ends the connection. A broker that has a join or sync of ours waiting does not learn of it before it answers, as
@@ -298,7 +313,17 @@ func (n *network) plan(f []byte) plan {
 			}
 		}
 	}
+	edits := n.edits
 	n.mu.Unlock()
+	p := n.drawn(key, c, kill)
+	if edits != nil {
+		edits(key, &p)
+	}
+	return p
+}
+
+// drawn is what the seed says.
+func (n *network) drawn(key int16, c int, kill *trap) plan {
 	w := n.w
 	h := newHash(w.seed, n.name, uint64(key), uint64(c))
 	p := plan{key: key, up: time.Duration(1+h.next()%uint64(w.prof.latency)) * time.Microsecond}

@@ -3,9 +3,7 @@ package sim
 import (
 	"cmp"
 	"fmt"
-	"log/slog"
 	"maps"
-	"math/rand/v2"
 	"os"
 	"slices"
 	"strconv"
@@ -13,8 +11,6 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"github.com/millrace-stream/millrace/internal/record"
 )
 
 // Seeds of a run: MILLRACE_SIM_SEED=n runs that one and tells its history; MILLRACE_SIM_SEEDS=n runs seeds 1 to n;
@@ -43,16 +39,9 @@ func envInt(t *testing.T, name string, def uint64) uint64 {
 
 // runSeed runs one seed in a bubble of its own.
 func runSeed(t *testing.T, seed uint64) *world {
-	rnd := rand.New(rand.NewPCG(seed, 0x5eed))
-	w := &world{seed: seed, rnd: rnd, prof: newProfile(rnd), hits: map[string]int{}, slow: map[string]time.Time{}, counts: map[string]uint64{},
-		progress: map[record.TopicPartition]int64{}}
-	if os.Getenv(envLog) != "" {
-		w.log = slog.New(slog.NewTextHandler(lockedWriter{w}, &slog.HandlerOptions{Level: slog.LevelDebug}))
-	}
-	synctest.Test(t, func(*testing.T) {
-		w.deaths = make(chan *member, 64)
-		w.run()
-	})
+	w := newWorld(seed)
+	w.prof = newProfile(w.rnd)
+	synctest.Test(t, func(*testing.T) { w.run() })
 	return w
 }
 

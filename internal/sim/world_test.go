@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -99,6 +100,7 @@ type world struct {
 
 	src     *source
 	tap     *tap
+	script  func(ctx context.Context, w *world) // in place of the seed's faults
 	members []*member
 	lives   int
 	disks   []disk // what dead members left behind, for the checkers
@@ -124,6 +126,15 @@ type world struct {
 type disk struct {
 	name string
 	fs   *vfs.MemFS
+}
+
+func newWorld(seed uint64) *world {
+	w := &world{seed: seed, rnd: rand.New(rand.NewPCG(seed, 0x5eed)), hits: map[string]int{}, slow: map[string]time.Time{},
+		counts: map[string]uint64{}, progress: map[record.TopicPartition]int64{}}
+	if os.Getenv(envLog) != "" {
+		w.log = slog.New(slog.NewTextHandler(lockedWriter{w}, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	}
+	return w
 }
 
 func (w *world) faulty() bool {
@@ -450,6 +461,7 @@ func pause(d time.Duration) { <-time.After(d) }
 // run runs the seed. Findings are in w.wrong.
 func (w *world) run() {
 	w.start = time.Now()
+	w.deaths = make(chan *member, 64)
 	w.vn = &kfake.VirtualNetwork{}
 	ports := []int{9092, 9093, 9094}[:w.prof.brokers]
 	opts := []kfake.Opt{kfake.NumBrokers(w.prof.brokers), kfake.Ports(ports...), kfake.ListenFn(w.vn.Listen), kfake.GroupMinSessionTimeout(time.Second),
@@ -485,7 +497,11 @@ func (w *world) run() {
 	w.inject()
 	w.src = newSource(w.rnd, w.prof.partitions, w.prof.keys)
 
-	w.faultPhase(ctx)
+	if w.script != nil {
+		w.script(ctx, w)
+	} else {
+		w.faultPhase(ctx)
+	}
 	w.heal(ctx)
 	ok := w.drain(ctx)
 	w.stopAll()
