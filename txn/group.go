@@ -25,9 +25,10 @@ type Group struct {
 	cl      *kgo.Client
 	stop    context.CancelFunc // ends the client's context: nothing is sent any more
 
-	calls chan handlerCall
-	errs  chan error
-	wg    sync.WaitGroup // the handler and poll goroutines
+	started chan struct{} // closed when cl is set: kgo may join before NewClient has returned to us
+	calls   chan handlerCall
+	errs    chan error
+	wg      sync.WaitGroup // the handler and poll goroutines
 
 	closeOnce sync.Once
 	closeErr  error
@@ -71,7 +72,7 @@ func (c *Cluster) Join(ctx context.Context, l Layout, h GroupHandler) (*Group, e
 	gctx, stop := context.WithCancel(context.Background())
 	g := &Group{
 		c: c, layout: l, handler: h, stop: stop,
-		calls: make(chan handlerCall), errs: make(chan error, 1),
+		started: make(chan struct{}), calls: make(chan handlerCall), errs: make(chan error, 1),
 		generation: -1, owned: make(map[record.SubtaskID]bool), changed: make(chan struct{}),
 	}
 	g.callCtx, g.cancelCall = context.WithCancel(context.Background())
@@ -102,9 +103,8 @@ func (c *Cluster) Join(ctx context.Context, l Layout, h GroupHandler) (*Group, e
 		stop()
 		return nil, fmt.Errorf("join group %s: %w", o.AppID, err)
 	}
-	g.mu.Lock()
 	g.cl = cl
-	g.mu.Unlock()
+	close(g.started)
 	g.wg.Go(g.runHandler)
 	g.wg.Go(func() { g.poll(gctx) })
 	return g, nil
@@ -182,11 +182,10 @@ func (g *Group) broadcast() {
 // synced is called with every assignment that the session brings, before kgo compares it with the last one. From here
 // on the new generation is good for what we own.
 func (g *Group) synced(assigned map[string][]int32, d syncData, err error) map[string][]int32 {
+	<-g.started
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.cl != nil {
-		g.member, g.generation = g.cl.GroupMetadata()
-	}
+	g.member, g.generation = g.cl.GroupMetadata()
 	g.broadcast()
 	mine := g.layout
 	if err == nil && !d.Refused && d.Fingerprint == mine.Fingerprint && d.LayoutVersion == mine.Version {
@@ -209,10 +208,8 @@ func (g *Group) synced(assigned map[string][]int32, d syncData, err error) map[s
 		g.c.opts.Logger.Warn("the group runs another topology, waiting for it to change", "group", g.c.opts.AppID,
 			"leader_fingerprint", d.Fingerprint, "fingerprint", mine.Fingerprint)
 		g.mismatch = time.AfterFunc(2*g.c.opts.SessionTimeout, func() { g.fatal(why) })
-		if g.cl != nil {
-			// If we are the leader, this makes us balance; if not, it does nothing.
-			g.cl.ForceRebalance()
-		}
+		// If we are the leader, this makes us balance; if not, it does nothing.
+		g.cl.ForceRebalance()
 	}
 	return map[string][]int32{}
 }
