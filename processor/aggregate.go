@@ -58,7 +58,7 @@ func running[K comparable, T, A, R any](from KeyedStream[K, T], kind, id string,
 	n := s.n.t.add(kind, spaceOperator, id, s.n).with(o)
 	n.need(complete, "function")
 	codec := stateCodec[A](n, "state type")
-	n.store("value", statestore.KindTable, s.keys.schema(), schemaOf(codec), false)
+	n.store("value", statestore.KindTable, s.keys.schema(), schemaOf(codec))
 	out := newKeyed[K, R](n, s.keys)
 	s.attach(func(b *builder) keyedStep[K, T] {
 		next, op := out.s.step(b), b.op(n)

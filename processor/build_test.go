@@ -111,12 +111,12 @@ func TestBuildErrors(t *testing.T) {
 		}, `window size is 1.5ms`},
 		"window offset": {func(t top) {
 			processor.Aggregate(keyed(t).Window(window.Offset(tenMS, time.Microsecond)), "a", count, result)
-		}, `window offset is 1µs`},
+		}, "window offset is 1\u00b5s"},
 		"no assigner": {func(t top) { processor.Aggregate(keyed(t).Window(window.Assigner{}), "a", count, result) }, `window assigner is empty; use window.Tumbling`},
 		"lateness":    {func(t top) { processor.Aggregate(keyed(t).Window(tenMS).AllowedLateness(-1), "a", count, result) }, `AllowedLateness is negative`},
 		"lateness us": {func(t top) {
 			processor.Aggregate(keyed(t).Window(tenMS).AllowedLateness(time.Microsecond), "a", count, result)
-		}, `AllowedLateness is 1µs`},
+		}, "AllowedLateness is 1\u00b5s"},
 		"empty late tag": {func(t top) {
 			processor.Aggregate(keyed(t).Window(tenMS).LateTo(processor.OutputTag[event]{}), "a", count, result)
 		}, `LateTo: the tag is empty`},

@@ -28,8 +28,8 @@ func Process[K comparable, T, R any](from KeyedStream[K, T], id string, setup fu
 	}
 	n.need(dry.onRecord != nil, "OnRecord callback")
 	if dry.onTimer != nil {
-		n.store(eventTimers, statestore.KindTimers, s.keys.schema(), "", false)
-		n.store(processingTimers, statestore.KindTimers, s.keys.schema(), "", false)
+		n.store(eventTimers, statestore.KindTimers, s.keys.schema(), "")
+		n.store(processingTimers, statestore.KindTimers, s.keys.schema(), "")
 	}
 	s.attach(func(b *builder) keyedStep[K, T] {
 		c := &KeyedContext[K, T, R]{keyedContext: keyedContext[K]{contextBase: contextBase{n: n, b: b, x: b.x, op: b.op(n), node: b.node(n)}, keys: s.keys}}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/millrace-stream/millrace/format"
 	"github.com/millrace-stream/millrace/internal/record"
 	"github.com/millrace-stream/millrace/internal/task"
 	"github.com/millrace-stream/millrace/statestore"
@@ -14,7 +15,7 @@ var errNullKey = errors.New("decode key: it is null; use KeyBy")
 
 // repartSource is the read side of a KeyBy. What it cannot decode stops the subtask: we wrote it ourselves.
 type repartSource[K comparable, T any] struct {
-	keys   statestore.KeyCodec[K]
+	keys   format.Serde[K]
 	values statestore.Codec[T]
 	next   keyedStep[K, T]
 	heads  []repartHead[K, T]
@@ -34,11 +35,7 @@ func (s *repartSource[K, T]) Decode(_ *task.Exec, slot int, rec *record.Record) 
 	if err != nil {
 		return 0, err
 	}
-	k, rest, err := s.keys.Decode(rec.Key)
-	if err == nil && len(rest) > 0 {
-		err = fmt.Errorf("%d bytes too many", len(rest))
-	}
-	if err != nil {
+	if err := s.keys.Decode(rec.Key, &h.key); err != nil {
 		return 0, fmt.Errorf("decode key of repartition record: %w", err)
 	}
 	var zero T
@@ -46,7 +43,7 @@ func (s *repartSource[K, T]) Decode(_ *task.Exec, slot int, rec *record.Record) 
 	if err := s.values.Decode(payload, &h.value); err != nil {
 		return 0, fmt.Errorf("decode value of repartition record: %w", err)
 	}
-	h.key, h.group = k, group(rec.Key)
+	_, h.group = place(rec.Key, 1)
 	return at, nil
 }
 

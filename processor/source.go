@@ -162,7 +162,7 @@ func FromRecords[T any](t *Topology, topic Topic[T], o ...Option) Stream[Record[
 }
 
 // FromKeyed reads a topic whose record key already is the key: no repartition topic is needed. It checks for each
-// record that the key lies on the partition where Kafka's default partitioner (murmur2) puts it, since state by key
+// record that the key lies on the subtask where Kafka's default partitioner (murmur2) puts it, since state by key
 // would fall apart otherwise. A record that does not, stops the app unless OnError says otherwise: then use KeyBy. A
 // null key or value is bad input. key nil is format.DefaultKey[K].
 func FromKeyed[K comparable, T any](t *Topology, key format.Serde[K], topic Topic[T], o ...Option) KeyedStream[K, T] {
@@ -173,13 +173,15 @@ func FromKeyed[K comparable, T any](t *Topology, key format.Serde[K], topic Topi
 		s := newSource(b, n, &topic)
 		op := b.op(n)
 		next := out.s.step(b)
-		slots := []K(nil)
-		s.opened = func(n int) { slots = make([]K, n) }
+		var slots []K
+		var groups []statestore.Group
+		s.opened = func(n int) { slots, groups = make([]K, n), make([]statestore.Group, n) }
 		s.decodeKey = func(x *task.Exec, slot int, rec *record.Record) error {
 			if rec.Key == nil {
 				return x.Fail(op, task.BadData, fmt.Errorf("decode key: it is null; use From and KeyBy"))
 			}
-			if err := misrouted(x, op, rec.Key); err != nil {
+			var err error
+			if groups[slot], err = routed(x, op, rec.Key); err != nil {
 				return err
 			}
 			if err := keys.serde.Decode(rec.Key, &slots[slot]); err != nil {
@@ -188,7 +190,7 @@ func FromKeyed[K comparable, T any](t *Topology, key format.Serde[K], topic Topi
 			return nil
 		}
 		s.run = func(x *task.Exec, h *head[T]) error {
-			x.Group = statestore.Group(h.partition)
+			x.Group = groups[h.slot]
 			return next(x, slots[h.slot], h.value)
 		}
 		return s
@@ -196,16 +198,21 @@ func FromKeyed[K comparable, T any](t *Topology, key format.Serde[K], topic Topi
 	return out
 }
 
-// misrouted checks that the key of the record that runs lies on the partition where Kafka's default partitioner puts it.
-func misrouted(x *task.Exec, op int32, key []byte) error {
+// routed gives the key group of the record that runs, and checks that its partition belongs to the subtask that
+// Kafka's default partitioner gives the key. Another partition of the same subtask is fine: that is where records lie
+// that were written before the topic grew.
+func routed(x *task.Exec, op int32, key []byte) (statestore.Group, error) {
 	partition, total, ok := x.Input()
 	if !ok {
-		return x.Fail(op, task.Misrouted, fmt.Errorf("check key: the record was emitted by a timer or window and is on no partition; use KeyBy"))
+		return 0, x.Fail(op, task.Misrouted, fmt.Errorf("check key: the record was emitted by a timer or window and is on no partition; use KeyBy"))
 	}
-	if want := format.Partition(key, total); want != partition {
-		return x.Fail(op, task.Misrouted, fmt.Errorf("check key: key %q is on partition %d, Kafka's default partitioner puts it on %d of %d; the producer partitions otherwise, or the topic has grown: use From and KeyBy", key, partition, want, total))
+	want, group := place(key, total)
+	if want != partition {
+		if _, n := x.Subtask(); int(want)%n != int(partition)%n {
+			return 0, x.Fail(op, task.Misrouted, fmt.Errorf("check key: key %q is on partition %d, Kafka's default partitioner puts it on %d of %d; the producer partitions otherwise: use From and KeyBy", key, partition, want, total))
+		}
 	}
-	return nil
+	return group, nil
 }
 
 // head is the decoded next record of one partition.

@@ -30,7 +30,7 @@ func (c *keyedContext[K]) declare(name string, kind statestore.Kind, key, val st
 		return spec, false
 	}
 	if c.b == nil {
-		c.n.store(name, kind, key, val, false)
+		c.n.store(name, kind, key, val)
 		return spec, false
 	}
 	return c.n.specOf(name), true

@@ -176,26 +176,31 @@ func KeyBy[T any, K comparable](from Flow[T], id string, key func(T) K, o ...Opt
 	p.attach(func(b *builder) step[T] {
 		op, output, repart := b.op(w), b.output(w), b.sub.repart[w]
 		partitions := b.x.Partitions(output)
-		slot := new(T)
+		slot, keySlot := new(T), new(K)
 		return func(x *task.Exec, v T) error {
 			x.Op = op
-			k := key(v)
-			kb := x.Keep(keys.codec.Append(x.Buf(), k))
+			*keySlot = key(v)
+			buf, err := keys.serde.Append(x.Buf(), keySlot)
+			if err != nil {
+				return x.Fail(op, task.BadData, err)
+			}
+			kb := x.Keep(buf)
 			*slot = v
 			vb := x.Keep(values.Append(task.AppendDataHeader(x.Buf(), x.Time), slot))
-			return x.OutputRepartition(op, repart, int32(group(kb))%partitions, kb, vb, w.output.maxBytes)
+			partition, _ := place(kb, partitions)
+			return x.OutputRepartition(op, repart, partition, kb, vb, w.output.maxBytes)
 		}
 	})
 	r.source.open = func(b *builder) task.Source {
-		return &repartSource[K, T]{keys: keys.codec, values: values, next: out.s.step(b)}
+		return &repartSource[K, T]{keys: keys.serde, values: values, next: out.s.step(b)}
 	}
 	return out
 }
 
-// group is the key group of an encoded key. The partition of a repartition topic follows from it, so that a group
-// never lies on two subtasks.
-func group(key []byte) statestore.Group {
-	return statestore.Group(format.Murmur2(key) & 0x7fffffff % statestore.Groups)
+// place is the partition where Kafka's default partitioner puts a key, and its key group.
+func place(key []byte, partitions int32) (int32, statestore.Group) {
+	h := format.Murmur2(key) & 0x7fffffff
+	return int32(h) % partitions, statestore.Group(h % statestore.Groups)
 }
 
 // KeyByRecordKey takes the Kafka record key as the key, without a repartition topic, with the check that FromKeyed
@@ -213,14 +218,14 @@ func KeyByRecordKey[K comparable, T any](from Stream[Record[T]], key format.Serd
 			if r.Key == nil {
 				return x.Fail(op, task.BadData, errNullKey)
 			}
-			if err := misrouted(x, op, r.Key); err != nil {
+			group, err := routed(x, op, r.Key)
+			if err != nil {
 				return err
 			}
 			if err := keys.serde.Decode(r.Key, slot); err != nil {
 				return x.Fail(op, task.BadData, err)
 			}
-			partition, _, _ := x.Input()
-			x.Group = statestore.Group(partition)
+			x.Group = group
 			return next(x, *slot, r)
 		}
 	})

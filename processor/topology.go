@@ -20,6 +20,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/millrace-stream/millrace/internal/task"
 	"github.com/millrace-stream/millrace/statestore"
@@ -155,12 +156,18 @@ func (n *node) need(given bool, what string) {
 	}
 }
 
-// store declares a store of the operator; false means that it collected an error.
-func (n *node) store(name string, kind statestore.Kind, key, val string, expiring bool) statestore.Spec {
-	s := statestore.Spec{Name: n.id + "/" + name, Kind: kind, KeyType: key, ValType: val, Expiring: expiring}
+// store declares a store of the operator.
+func (n *node) store(name string, kind statestore.Kind, key, val string) {
+	s := statestore.Spec{Name: n.id + "/" + name, Kind: kind, KeyType: key, ValType: val}
 	s.ID = statestore.StoreID(s.Name)
 	n.specs = append(n.specs, s)
-	return s
+}
+
+// expiring declares a store whose entries are not needed any more life after their last write.
+func (n *node) expiring(name string, kind statestore.Kind, key, val string, life time.Duration) {
+	n.store(name, kind, key, val)
+	s := &n.specs[len(n.specs)-1]
+	s.Expiring, s.Life = true, life
 }
 
 // display is the operator's name in errors and metrics.

@@ -91,7 +91,7 @@ func windowed[K comparable, T, A, R any](w WindowedStream[K, T], kind, id string
 		n.detail += " allowed-lateness " + w.lateness.String()
 	}
 	codec := stateCodec[A](n, "state type")
-	n.store("windows", statestore.KindWindows, s.keys.schema(), schemaOf(codec), true)
+	n.expiring("windows", statestore.KindWindows, s.keys.schema(), schemaOf(codec), time.Duration(w.assigner.Size())*time.Millisecond+w.lateness)
 	out := newKeyed[K, R](n, s.keys)
 	s.attach(func(b *builder) keyedStep[K, T] {
 		store, err := statestore.NewWindows(b.state(), n.specOf("windows"), s.keys.codec, codec)

@@ -174,6 +174,10 @@ func (c *Cluster) topicConfigs(ctx context.Context, infos map[string]TopicInfo) 
 				ti.MinISR = int(n)
 			case "message.timestamp.type":
 				ti.TimestampType = v
+			case "message.timestamp.before.max.ms":
+				ti.TimestampBeforeMaxMs = n
+			case "message.timestamp.after.max.ms":
+				ti.TimestampAfterMaxMs = n
 			}
 		}
 		infos[rc.Name] = ti

@@ -59,6 +59,9 @@ type TopicInfo struct {
 	DeleteRetentionMs int64
 	MinISR            int
 	TimestampType     string
+	// A producer's timestamp may be that much before or after the broker's clock (message.timestamp.before.max.ms and
+	// .after.max.ms, with CreateTime); 0 = not known.
+	TimestampBeforeMaxMs, TimestampAfterMaxMs int64
 }
 
 // TopicSpec is a topic to be created or verified.

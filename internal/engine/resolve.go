@@ -3,9 +3,12 @@ package engine
 import (
 	"encoding/json"
 	"fmt"
+	"math"
 	"slices"
 	"sort"
+	"strconv"
 	"strings"
+	"time"
 
 	"github.com/millrace-stream/millrace/internal/record"
 	"github.com/millrace-stream/millrace/internal/task"
@@ -33,12 +36,15 @@ type resolvedInput struct {
 	topic      string
 	partitions int32
 	internal   bool
+	maxRecord  int // max.message.bytes of an external topic
 }
 
 type resolvedOutput struct {
 	topic      string
 	partitions int32
 	maxRecord  int
+	before     int64 // bounds of timestamps, ms; 0 = none
+	after      int64
 }
 
 // Names of internal topics. The first incarnation has no mark in its names; later ones do, so that nothing of an older
@@ -108,7 +114,7 @@ func resolve(app string, incarnation uint64, p *task.Plan, wanted int, pinned ma
 				if !ok {
 					return nil, fatalf("input topic %s does not exist; create it, or correct the name", in.Topic)
 				}
-				ri.partitions = info.Partitions
+				ri.partitions, ri.maxRecord = info.Partitions, info.MaxMessageBytes
 			}
 			counts = append(counts, ri.partitions)
 			rs.inputs = append(rs.inputs, ri)
@@ -171,9 +177,18 @@ func resolve(app string, incarnation uint64, p *task.Plan, wanted int, pinned ma
 // batchOverhead is kept free below max.message.bytes for the batch and record headers around one record.
 const batchOverhead = 256
 
-// expiringRetention keeps expiring changelogs for two days beyond the last write; what is older belongs to closed
-// windows, since a store of windows that lives longer raises it (see internalTopics).
-const expiringRetention = "172800000"
+// expiringRetention is how long records of an expiring changelog are kept, in wall-clock time since they were written: a
+// week and twice the life of the store's entries in event time. A stream that stands still for longer while windows are
+// open loses them from the changelog, though not from the local store.
+func expiringRetention(stores []statestore.Spec) string {
+	keep := 7 * 24 * time.Hour
+	for _, s := range stores {
+		if s.Expiring {
+			keep = max(keep, 7*24*time.Hour+2*s.Life)
+		}
+	}
+	return strconv.FormatInt(keep.Milliseconds(), 10)
+}
 
 // internalTopics lists the topics that the app makes for itself.
 func (r *resolved) internalTopics(rf int16, compression string) []txn.TopicSpec {
@@ -191,14 +206,21 @@ func (r *resolved) internalTopics(rf int16, compression string) []txn.TopicSpec 
 		}
 		add(s.changelogs[0], int32(s.parallelism), map[string]string{"cleanup.policy": "compact", "segment.bytes": "67108864"})
 		if len(s.changelogs) > 1 {
-			add(s.changelogs[1], int32(s.parallelism), map[string]string{"cleanup.policy": "compact,delete", "segment.bytes": "67108864", "retention.ms": expiringRetention})
+			add(s.changelogs[1], int32(s.parallelism), map[string]string{"cleanup.policy": "compact,delete", "segment.bytes": "67108864", "retention.ms": expiringRetention(s.plan.Stores)})
 		}
 		for _, o := range s.plan.Outputs {
 			dead = dead || o.DeadLetter
 		}
 	}
 	if dead {
-		add(deadLetterTopic(r.app), 1, map[string]string{"cleanup.policy": "delete"})
+		// What is too large for its sink must still fit here, with the headers that say why.
+		largest := 1 << 20
+		for _, s := range r.subs {
+			for _, in := range s.inputs {
+				largest = max(largest, in.maxRecord)
+			}
+		}
+		add(deadLetterTopic(r.app), 1, map[string]string{"cleanup.policy": "delete", "max.message.bytes": strconv.Itoa(largest + deadLetterRoom)})
 	}
 	return specs
 }
@@ -211,9 +233,23 @@ func (r *resolved) bind(topics map[string]txn.TopicInfo) {
 			if info, ok := topics[o.topic]; ok {
 				o.partitions = info.Partitions
 				o.maxRecord = info.MaxMessageBytes - batchOverhead
+				if info.TimestampType == "CreateTime" {
+					o.before, o.after = timestampBound(info.TimestampBeforeMaxMs), timestampBound(info.TimestampAfterMaxMs)
+				}
 			}
 		}
 	}
+}
+
+// deadLetterRoom is kept for the headers of a dead letter.
+const deadLetterRoom = 64 << 10
+
+// timestampBound is a topic's bound less a margin for clocks that differ; 0 = none.
+func timestampBound(ms int64) int64 {
+	if ms <= 0 || ms == math.MaxInt64 {
+		return 0
+	}
+	return max(ms-min(ms/10, 60_000), 1)
 }
 
 // topicNames are all topics that the app touches.

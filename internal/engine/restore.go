@@ -430,7 +430,7 @@ func (l *life) build(rec *txn.EpochRecord, progress *task.Progress) error {
 		env.Inputs = append(env.Inputs, ei)
 	}
 	for _, o := range s.sub.outputs {
-		env.Outputs = append(env.Outputs, task.EnvOutput{Topic: o.topic, Partitions: o.partitions, MaxRecordBytes: o.maxRecord})
+		env.Outputs = append(env.Outputs, task.EnvOutput{Topic: o.topic, Partitions: o.partitions, MaxRecordBytes: o.maxRecord, TimestampBefore: o.before, TimestampAfter: o.after})
 	}
 	t, err := s.sub.plan.New(env)
 	if err != nil {

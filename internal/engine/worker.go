@@ -439,6 +439,7 @@ var (
 func (w *Worker) janitor(ctx context.Context) {
 	tick := time.NewTicker(w.opts.HouseKeeping)
 	defer tick.Stop()
+	var missing map[string]bool
 	for {
 		select {
 		case <-ctx.Done():
@@ -447,7 +448,7 @@ func (w *Worker) janitor(ctx context.Context) {
 		}
 		cctx, cancel := context.WithTimeout(ctx, max(w.opts.HouseKeeping, time.Second))
 		w.purge(cctx)
-		w.checkTopics(cctx)
+		missing = w.checkTopics(cctx, missing)
 		cancel()
 	}
 }
@@ -471,14 +472,16 @@ func (w *Worker) purge(ctx context.Context) {
 	}
 }
 
-func (w *Worker) checkTopics(ctx context.Context) {
+// checkTopics compares the topics with what they were; missing are those that were not there last time, and it returns
+// those that are not there now.
+func (w *Worker) checkTopics(ctx context.Context, missing map[string]bool) map[string]bool {
 	w.mu.Lock()
 	ids := w.topicIDs
 	names := w.topo.topicNames()
 	w.mu.Unlock()
 	infos, err := w.cluster.Topics(ctx, names...)
 	if err != nil {
-		return // the broker's trouble shows elsewhere
+		return missing // the broker's trouble shows elsewhere
 	}
 	now := map[string]string{}
 	for n, info := range infos {
@@ -490,21 +493,28 @@ func (w *Worker) checkTopics(ctx context.Context) {
 	}
 	if err := sameTopics(was, now); err != nil {
 		w.fail(err)
-		return
+		return nil
 	}
 	for _, s := range w.topo.subs {
 		for _, in := range s.inputs {
 			if info, ok := infos[in.topic]; ok && info.Partitions != in.partitions {
 				w.fail(fatalf("input topic %s had %d partitions when this worker started, and has %d now; restart all workers to take the new ones in (their number must be a multiple of %d, the subtasks of sub-topology %d)",
 					in.topic, in.partitions, info.Partitions, s.parallelism, s.plan.ID))
-				return
+				return nil
 			}
 		}
 	}
+	gone := missing
+	missing = map[string]bool{}
 	for _, n := range names {
-		if _, ok := infos[n]; !ok {
-			w.fail(fatalf("topic %s is gone; restore it, or start under another app.id", n))
-			return
+		if _, ok := infos[n]; ok {
+			continue
 		}
+		if gone[n] { // twice: a broker that has just started may not know it yet
+			w.fail(fatalf("topic %s is gone; restore it, or start under another app.id", n))
+			return nil
+		}
+		missing[n] = true
 	}
+	return missing
 }

@@ -56,19 +56,7 @@ func (w *world) owns(m *member, n int) {
 	w.wrongf("script", "%s does not run %d subtasks", m.life, n)
 }
 
-// Seeds 75 and 78: the watermark of the last records before a quiet time had gone to some partitions of the repartition
-// topic only, and nothing made the others hear of it.
-func TestQuietWatermark(t *testing.T) {
-	script(t, calm(), func(_ context.Context, w *world) {
-		w.owns(w.join("A"), 12)
-		for range 40 {
-			w.send(w.src.next(topicIn))
-			pause(30 * time.Millisecond) // often enough for commits between two broadcasts
-		}
-	})
-}
-
-// Seed 96: a member that the coordinator does not know any more, and that has not heard of it, took its subtasks over
+// A member that the coordinator does not know any more, and that has not heard of it, took its subtasks over
 // again and again, and fenced their owner each time.
 func TestUnknownMemberDoesNotFence(t *testing.T) {
 	p := calm()
@@ -92,6 +80,7 @@ func TestUnknownMemberDoesNotFence(t *testing.T) {
 			w.send(w.src.next(topicIn))
 			pause(100 * time.Millisecond)
 		}
+		w.send(w.src.closing()...)
 		inits = a.net.requests(kmsg.InitProducerID)
 	})
 	// One for each subtask at the start, one when it was fenced and the session still said that all is well.

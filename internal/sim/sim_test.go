@@ -11,6 +11,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
 // Seeds of a run: MILLRACE_SIM_SEED=n runs that one and tells its history; MILLRACE_SIM_SEEDS=n runs seeds 1 to n;
@@ -19,7 +21,7 @@ const (
 	envSeed  = "MILLRACE_SIM_SEED"
 	envSeeds = "MILLRACE_SIM_SEEDS"
 	envFrom  = "MILLRACE_SIM_FROM"
-	envLog   = "MILLRACE_SIM_LOG" // 1 = with the engine's log
+	envLog   = "MILLRACE_SIM_LOG" // 1 = with the engine's log, 2 = with that of its Kafka client too
 
 	ciSeeds    = 300
 	shortSeeds = 40
@@ -98,4 +100,31 @@ func TestSim(t *testing.T) {
 	for _, l := range lines {
 		t.Log(l)
 	}
+	if hits[hitStuck] > int(n/100) {
+		t.Errorf("%d of %d runs were skipped", hits[hitStuck], n)
+	}
+	if n >= ciSeeds {
+		for _, want := range mustFire() {
+			if hits[want] == 0 {
+				t.Errorf("%q never happened in %d seeds", want, n)
+			}
+		}
+	}
+}
+
+// mustFire is what has to happen at least once in a full run: an injection that does not fire proves nothing.
+func mustFire() []string {
+	all := []string{"kill at once", "graceful stop", "pause", "coordinators moved", "leaders moved", "restart with disk", "restart without disk",
+		"restore of records", "repartition records deleted", "slow completion met", "slow completion unstable",
+		"outcome committed", "outcome aborted", "outcome fenced", "outcome unknown", "restart fenced", "restart retry"}
+	for _, f := range faults {
+		all = append(all, "error "+f.err.Message+" "+f.key.Name())
+	}
+	for _, k := range traps {
+		all = append(all, "kill before "+k.Name(), "kill after "+k.Name())
+	}
+	for _, k := range []kmsg.Key{kmsg.EndTxn, kmsg.TxnOffsetCommit, kmsg.InitProducerID, kmsg.Produce, kmsg.OffsetFetch, kmsg.AddOffsetsToTxn, kmsg.AddPartitionsToTxn, kmsg.JoinGroup} {
+		all = append(all, "lost-reply "+k.Name(), "lost-request "+k.Name(), "late-reply "+k.Name(), "late-request "+k.Name())
+	}
+	return all
 }

@@ -88,6 +88,9 @@ type EnvOutput struct {
 	Topic          string
 	Partitions     int32
 	MaxRecordBytes int // of one record: the topic's max.message.bytes less the batch overhead
+	// A record's timestamp may be that many ms before or after the processing time, or the broker refuses the whole
+	// batch (message.timestamp.before.max.ms and .after.max.ms); 0 = no bound.
+	TimestampBefore, TimestampAfter int64
 }
 
 // Progress is how far a task is: all that an epoch record must keep besides the state itself.

@@ -3,8 +3,10 @@ package task
 import (
 	"errors"
 	"fmt"
+	"math"
 	"runtime/debug"
 	"strconv"
+	"time"
 	"unicode/utf8"
 
 	"github.com/millrace-stream/millrace/internal/record"
@@ -79,6 +81,11 @@ func (x *Exec) Output(op, output, partition int32, key, value []byte, headers []
 	}
 	if partition < 0 || partition >= o.Partitions {
 		return x.Fail(op, UserCode, fmt.Errorf("write to topic %s: partition %d does not exist, the topic has %d", o.Topic, partition, o.Partitions))
+	}
+	if ahead := timestamp - t.now; o.TimestampAfter > 0 && ahead > o.TimestampAfter {
+		return x.Fail(op, BadData, fmt.Errorf("write to topic %s: the record's timestamp %s is %s ahead of the clock, the topic takes %s (message.timestamp.after.max.ms); correct the event time, or give the sink a Time", o.Topic, instantText(timestamp), durationText(ahead), durationText(o.TimestampAfter)))
+	} else if o.TimestampBefore > 0 && -ahead > o.TimestampBefore {
+		return x.Fail(op, BadData, fmt.Errorf("write to topic %s: the record's timestamp %s is %s behind the clock, the topic takes %s (message.timestamp.before.max.ms); raise it, or give the sink a Time", o.Topic, instantText(timestamp), durationText(-ahead), durationText(o.TimestampBefore)))
 	}
 	// Kafka knows no times before 1970.
 	t.outs = append(t.outs, record.Output{Topic: output, Partition: partition, Key: key, Value: value, Headers: headers, Timestamp: max(timestamp, 0)})
@@ -308,11 +315,9 @@ func (x *Exec) deadLetter(f *Failure, original func() (key, value []byte)) error
 	add("timestamp", strconv.FormatInt(timestamp, 10))
 	add("operator", t.lay.Ops[f.op].Name)
 	add("error", text)
-	if timestamp < 0 {
-		timestamp = t.now
-	}
+	// The Kafka timestamp is when it was written: the original one may be what the broker would refuse.
 	partition := x.SourcePartition() % max(t.env.Outputs[out].Partitions, 1)
-	if err := x.Output(f.op, int32(out), partition, key, value, headers, timestamp, 0); err != nil {
+	if err := x.Output(f.op, int32(out), partition, key, value, headers, t.now, 0); err != nil {
 		return x.locate(&Error{Kind: Data, Cause: fmt.Errorf("write dead letter: %w (the record is here because: %w)", err, f.err)})
 	}
 	return nil
@@ -327,4 +332,10 @@ func quoteKey(key []byte) string {
 		return strconv.Quote(string(key[:most])) + "..."
 	}
 	return strconv.Quote(string(key))
+}
+
+func instantText(ms int64) string { return time.UnixMilli(ms).UTC().Format(time.RFC3339) }
+
+func durationText(ms int64) time.Duration {
+	return time.Duration(min(ms, math.MaxInt64/int64(time.Millisecond))) * time.Millisecond
 }
