@@ -1,0 +1,75 @@
+package integration
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/millrace-stream/millrace/test/kafka"
+)
+
+// TestInputGrows raises the partitions of the input while the job runs (P34): the worker stops and says what to do;
+// started again it goes on with the same counts, although keys have moved to other partitions.
+func TestInputGrows(t *testing.T) {
+	t.Parallel()
+	b := kafka.Shared(t)
+	j := newJob(t, b, totalJob)
+	j.env = []string{"MILLRACE_REQUEST_TIMEOUT=5s"}
+	dir := t.TempDir()
+	p := j.worker(dir)
+	j.produce(1000)
+	j.committed(p)
+	res, err := b.Admin(t).UpdatePartitions(t.Context(), 3*partitions, j.in)
+	if err == nil {
+		err = res.Error()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if code := p.Wait(t, patience); code != 1 || !strings.Contains(p.Output(), "restart") {
+		t.Fatalf("exit code %d, want 1 and what to do:\n%s", code, p.Output())
+	}
+	j.parts = 3 * partitions
+	p = j.worker(dir)
+	j.produce(1000)
+	j.committed(p)
+	stop(t, p)
+	j.check()
+
+	// To a number that is no multiple of the subtasks' there is no way on.
+	res, err = b.Admin(t).UpdatePartitions(t.Context(), 3*partitions+1, j.in)
+	if err == nil {
+		err = res.Error()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	p = j.worker(dir)
+	if code := p.Wait(t, patience); code != 1 || !strings.Contains(p.Output(), "4 subtasks") || !strings.Contains(p.Output(), "multiple") {
+		t.Errorf("exit code %d, want 1 and why:\n%s", code, p.Output())
+	}
+}
+
+// TestFutureEvent has an event whose time is years ahead, which brokers refuse as a record timestamp: the result goes
+// to the dead-letter topic, and the job goes on.
+func TestFutureEvent(t *testing.T) {
+	t.Parallel()
+	b := kafka.Shared(t)
+	j := newJob(t, b, copyJob)
+	j.in = b.CreateTopic(t, partitions, map[string]string{"message.timestamp.after.max.ms": "9223372036854775807"})
+	j.out = b.CreateTopic(t, partitions, map[string]string{"message.timestamp.after.max.ms": "3600000"})
+	p := j.worker(t.TempDir())
+	j.produce(100)
+	future := event{user: "zz00000", cents: 500, ts: time.Now().Add(24 * time.Hour).UnixMilli()}
+	b.Produce(t, &kgo.Record{Topic: j.in, Key: []byte(future.user), Value: future.value(), Timestamp: time.UnixMilli(future.ts)})
+	j.produce(100)
+	j.committed(p)
+	stop(t, p)
+	j.check()
+	letters := b.Read(t, j.app+"-dead-letter")
+	if len(letters) != 1 || !strings.Contains(header(letters[0], "millrace-error"), "message.timestamp.after.max.ms") {
+		t.Fatalf("%d dead letters, want one that names the bound", len(letters))
+	}
+}
