@@ -636,7 +636,9 @@ func TestCommitIsBounded(t *testing.T) {
 		r.write(p, "a")
 		res := r.commit(p, 1, 10)
 		f.Remove()
-		if res.Outcome != c.want || !errors.Is(res.Err, kerr.ConcurrentTransactions) || f.Hits() < 2 {
+		// The deadline comes in a pause, with the broker's last word, or within a request.
+		bounded := errors.Is(res.Err, kerr.ConcurrentTransactions) || errors.Is(res.Err, context.DeadlineExceeded)
+		if res.Outcome != c.want || !bounded || f.Hits() < 2 {
 			t.Errorf("%v busy for ever: outcome %d (%v) after %d tries, want %d", c.key, res.Outcome, res.Err, f.Hits(), c.want)
 		}
 	}
