@@ -84,7 +84,7 @@ var table = []group{
 		{name: "commit.max-latency", def: "100ms", at: func(c *Config) any { return &c.Commit.MaxLatency }, min: ms, max: maxWireTime,
 			doc: "A commit is due when the oldest input that is not committed is this old. Output becomes visible with the commit."},
 		{name: "commit.quiet", def: "25ms", at: func(c *Config) any { return &c.Commit.Quiet }, min: ms, max: maxWireTime,
-			doc: "A commit is also due when the inputs are drained and nothing came for this long."},
+			doc: "A commit is also due when the inputs are drained and the oldest uncommitted record is this old, so that a job that is not behind commits sooner than commit.max-latency."},
 		{name: "commit.max-bytes", def: "4MiB", at: func(c *Config) any { return &c.Commit.MaxBytes }, min: kib, max: math.MaxInt64,
 			doc: "A commit is also due when output and changed state of the running epoch reach this size."},
 		{name: "transaction.timeout", def: "15s", at: func(c *Config) any { return &c.Transaction.Timeout }, min: ms, max: maxWireTime,

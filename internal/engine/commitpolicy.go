@@ -4,8 +4,8 @@ import "time"
 
 // commitPolicy decides when an epoch is committed (pure: times come in).
 //
-// Due when the oldest uncommitted input is maxLatency old, or the epoch's bytes pass maxBytes, or - so that a quiet
-// stream is fast - when the inputs are drained and quiet has passed since the last record. A position that only moved
+// Due when the oldest uncommitted input is maxLatency old, or the epoch's bytes pass maxBytes, or - so that a stream that
+// is not behind is fast - when the inputs are drained and the oldest uncommitted input is quiet old. A position that only moved
 // past transaction markers is committed lazily. The next commit never starts sooner than commitFloor times what the
 // last one took, so that commits cannot eat the time of processing.
 type commitPolicy struct {
@@ -24,7 +24,6 @@ const (
 type commitView struct {
 	now         time.Time
 	oldestInput time.Time // first uncommitted record of the epoch
-	lastInput   time.Time // last processed record
 	lastCommit  time.Time // end of the last commit
 	lastTook    time.Duration
 	bytes       int64
@@ -49,7 +48,7 @@ func (p commitPolicy) next(v commitView) (time.Time, bool) {
 	}
 	due := v.oldestInput.Add(p.maxLatency)
 	if v.drained && p.quiet > 0 {
-		if q := v.lastInput.Add(p.quiet); q.Before(due) {
+		if q := v.oldestInput.Add(p.quiet); q.Before(due) {
 			due = q
 		}
 	}

@@ -27,12 +27,11 @@ func TestCommitPolicy(t *testing.T) {
 		none bool
 	}{
 		{"nothing", commitView{now: ms(0), lastCommit: ms(0)}, time.Time{}, true},
-		{"oldest input is max latency old", commitView{now: ms(5), oldestInput: ms(0), lastInput: ms(5), lastCommit: ms(-50)}, ms(100), false},
-		{"drained and quiet", commitView{now: ms(5), oldestInput: ms(0), lastInput: ms(5), lastCommit: ms(-50), drained: true}, ms(30), false},
-		{"quiet never later than max latency", commitView{now: ms(95), oldestInput: ms(0), lastInput: ms(95), lastCommit: ms(-50), drained: true}, ms(100), false},
-		{"bytes go before the floor", commitView{now: ms(5), oldestInput: ms(0), lastInput: ms(5), lastCommit: ms(4), lastTook: 10 * time.Millisecond, bytes: 1000}, ms(5), false},
-		{"not sooner than four times the last", commitView{now: ms(5), oldestInput: ms(0), lastInput: ms(5), lastCommit: ms(0), lastTook: 20 * time.Millisecond, drained: true}, ms(80), false},
-		{"the floor is bounded by max latency", commitView{now: ms(5), oldestInput: ms(0), lastInput: ms(5), lastCommit: ms(0), lastTook: 10 * time.Second, drained: true}, ms(100), false},
+		{"oldest input is max latency old", commitView{now: ms(5), oldestInput: ms(0), lastCommit: ms(-50)}, ms(100), false},
+		{"drained", commitView{now: ms(5), oldestInput: ms(0), lastCommit: ms(-50), drained: true}, ms(25), false},
+		{"bytes go before the floor", commitView{now: ms(5), oldestInput: ms(0), lastCommit: ms(4), lastTook: 10 * time.Millisecond, bytes: 1000}, ms(5), false},
+		{"not sooner than four times the last", commitView{now: ms(5), oldestInput: ms(0), lastCommit: ms(0), lastTook: 20 * time.Millisecond, drained: true}, ms(80), false},
+		{"the floor is bounded by max latency", commitView{now: ms(5), oldestInput: ms(0), lastCommit: ms(0), lastTook: 10 * time.Second, drained: true}, ms(100), false},
 		{"markers are lazy", commitView{now: ms(5), lastCommit: ms(0), moved: true}, ms(1000), false},
 	} {
 		got, ok := p.next(c.v)

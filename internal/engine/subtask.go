@@ -246,7 +246,6 @@ type life struct {
 	positions   []int64
 	meta        statestore.Meta
 
-	lastInput   time.Time
 	oldestInput time.Time
 	lastCommit  time.Time
 	lastTook    time.Duration
@@ -338,7 +337,7 @@ func (l *life) loop() error {
 		}
 		now = time.Now()
 		st := l.task.Stats()
-		view := commitView{now: now, oldestInput: l.oldestInput, lastInput: l.lastInput, lastCommit: l.lastCommit, lastTook: l.lastTook,
+		view := commitView{now: now, oldestInput: l.oldestInput, lastCommit: l.lastCommit, lastTook: l.lastTook,
 			bytes: st.EpochBytes, drained: st.Buffered == 0, moved: l.moved()}
 		due, waiting := policy.next(view)
 		if waiting && !due.After(now) {
@@ -411,7 +410,6 @@ func (l *life) step(now time.Time) (int, error) {
 		if l.oldestInput.IsZero() {
 			l.oldestInput = now
 		}
-		l.lastInput = now
 	}
 	if n > 0 {
 		switch took := time.Since(now); {
