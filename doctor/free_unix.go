@@ -10,5 +10,5 @@ func freeBytes(dir string) (n int64, ok bool) {
 	if err := syscall.Statfs(dir, &st); err != nil {
 		return 0, false
 	}
-	return int64(st.Bavail) * int64(st.Bsize), true
+	return int64(st.Bavail) * int64(st.Bsize), true //nolint:unconvert // Bsize is an int32 on other systems
 }

@@ -184,8 +184,7 @@ func (r *run) createLacks(ctx context.Context, n need) ([]kmsg.ACLOperation, err
 	}
 	var out []kmsg.ACLOperation
 	for _, t := range resp.(*kmsg.CreateTopicsResponse).Topics {
-		switch kerr.ErrorForCode(t.ErrorCode) {
-		case kerr.TopicAuthorizationFailed, kerr.ClusterAuthorizationFailed:
+		if err := kerr.ErrorForCode(t.ErrorCode); errors.Is(err, kerr.TopicAuthorizationFailed) || errors.Is(err, kerr.ClusterAuthorizationFailed) {
 			out = append(out, kmsg.ACLOperationCreate)
 		}
 	}

@@ -37,7 +37,9 @@ func script(t *processor.Topology) {
 			f := strings.Fields(cmd)
 			n := 0
 			if len(f) > 1 {
-				fmt.Sscan(f[1], &n)
+				if _, err := fmt.Sscan(f[1], &n); err != nil {
+					return err
+				}
 			}
 			switch f[0] {
 			case "set":

@@ -89,7 +89,7 @@ func To[T any](from Flow[T], topic SinkTopic[T], o ...Option) {
 				}
 				at = ms
 			}
-			partition := int32(0)
+			var partition int32
 			switch {
 			case topic.Partition != nil:
 				partition = topic.Partition(v, partitions)

@@ -90,10 +90,9 @@ func (s *stream[T]) step(b *builder) step[T] {
 type KeyedStream[K comparable, T any] struct{ s *keyed[K, T] }
 
 type keyed[K comparable, T any] struct {
-	n     *node
-	keys  *keyType[K]
-	outs  []makeKeyed[K, T]
-	empty bool
+	n    *node
+	keys *keyType[K]
+	outs []makeKeyed[K, T]
 }
 
 // keyType is how the keys of a stream are written: into state and into the keys of Kafka records.

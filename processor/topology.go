@@ -80,8 +80,6 @@ type sourceInfo struct {
 	topic    string
 	from     *node // of a repartition topic: the key-by that writes it
 	start    task.Start
-	bound    int64
-	custom   bool
 	layout   task.InputLayout
 	open     func(b *builder) task.Source
 	internal bool

@@ -401,7 +401,7 @@ func TestWatermarkRecords(t *testing.T) {
 		t.Fatal("still behind")
 	}
 	env.Now = 1201
-	tk, s = numbers(t, env, true)
+	tk, _ = numbers(t, env, true)
 	if err := tk.Tick(1500); err != nil {
 		t.Fatal(err)
 	}
