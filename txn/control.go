@@ -233,7 +233,15 @@ func (t *Control) try(ctx context.Context, writer string, decide func(ControlSta
 	if err := cl.BeginTransaction(); err != nil {
 		return fail("begin transaction", err)
 	}
-	if err := cl.ProduceSync(ctx, &kgo.Record{Topic: t.topic, Key: controlKey, Value: value}).FirstErr(); err != nil {
+	// Not ProduceSync: kgo does not give up a record that a broker may have, whatever ctx says. Closing the client does.
+	written := make(chan error, 1)
+	cl.Produce(ctx, &kgo.Record{Topic: t.topic, Key: controlKey, Value: value}, func(_ *kgo.Record, err error) { written <- err })
+	select {
+	case err = <-written:
+	case <-ctx.Done():
+		err = ctx.Err()
+	}
+	if err != nil {
 		return fail("write", err)
 	}
 	if err := cl.EndTransaction(ctx, kgo.TryCommit); err != nil {

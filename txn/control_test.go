@@ -240,3 +240,32 @@ func TestControlFollowFromOpen(t *testing.T) {
 	}
 	cancel()
 }
+
+// The network goes down while the record is on its way: kgo does not give a record up that a broker may have.
+func TestControlUpdateEndsWithoutNetwork(t *testing.T) {
+	k := fakeKafka(t)
+	var net cutter
+	c := connect(t, k.ListenAddrs(), func(o *Options) { o.Dialer, o.RequestTimeout = net.dial, 200*time.Millisecond })
+	ctl, err := c.OpenControl(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(ctl.Close)
+	k.ControlKey(int16(kmsg.Produce), func(kmsg.Request) (kmsg.Response, error, bool) {
+		net.kill()
+		return nil, nil, true // no answer
+	})
+	done := make(chan error, 1)
+	go func() {
+		_, err := ctl.Update(t.Context(), func(s ControlState) (ControlState, error) { s.Incarnation++; return s, nil })
+		done <- err
+	}()
+	select {
+	case err := <-done:
+		if err == nil {
+			t.Error("update without a network succeeded")
+		}
+	case <-time.After(patience):
+		t.Fatal("update does not end")
+	}
+}
