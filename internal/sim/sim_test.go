@@ -1,3 +1,5 @@
+//go:build synctests
+
 package sim
 
 import (
@@ -87,7 +89,7 @@ func TestSim(t *testing.T) {
 				}
 				mu.Unlock()
 				if w.failed() {
-					t.Errorf("replay with: %s=%d go test ./internal/sim -run TestSim\n%s", envSeed, seed, w.report())
+					t.Errorf("replay with: %s=%d go test -tags synctests ./internal/sim -run TestSim\n%s", envSeed, seed, w.report())
 				}
 			})
 		}

@@ -1,3 +1,5 @@
+//go:build synctests
+
 package sim
 
 import (
@@ -677,6 +679,17 @@ func (w *world) faultPhase(ctx context.Context) {
 	}
 }
 
+// await waits for the end of a process that was killed or stopped. One that never ends would keep the bubble going for
+// ever, so that is the end of the whole test.
+func (m *member) await() {
+	select {
+	case <-m.done:
+	case <-time.After(5 * time.Minute):
+		m.w.wrongf("end", "%s did not end within 5 minutes", m.life)
+		panic(m.w.report())
+	}
+}
+
 // stop asks a member to end gracefully.
 func (m *member) stop(how string) bool {
 	m.mu.Lock()
@@ -738,7 +751,7 @@ func (w *world) heal(ctx context.Context) {
 	w.note("the faults end")
 	for _, m := range slices.Clone(w.members) {
 		if m.dead() || m.isStopped() {
-			<-m.done
+			m.await()
 			w.buried(m)
 			w.relaunch(m, true)
 		}
@@ -892,7 +905,7 @@ func (w *world) stopAll() {
 		}
 	}
 	for _, m := range w.members {
-		<-m.done
+		m.await()
 		if m.err != nil && !m.dead() {
 			w.wrongf("worker", "%s ended: %v", m.life, m.err)
 		}
