@@ -23,6 +23,8 @@ TESTFLAGS  ?=
 # Packages with goroutines, and those that these drive.
 RACE := ./txn/... ./internal/engine/... ./internal/task/... ./statestore/... ./processor/...
 FUZZTIME ?= 20s
+# Seeds of the simulation in soak.
+SEEDS    ?= 20000
 
 .PHONY: help
 help: ## List the targets
@@ -35,11 +37,17 @@ build: ## Build the static binary bin/millrace
 .PHONY: test
 test: kafka-jars ## Run all tests, on real Kafka brokers too, then the core again under the race detector
 	$(GO) test -p $(P) -timeout 10m $(TESTFLAGS) ./...
+	$(GO) test -tags synctests -timeout 10m $(TESTFLAGS) ./internal/sim
 	CGO_ENABLED=1 MILLRACE_SKIP_KAFKA=1 $(GO) test -race -short -p $(P) -timeout 10m $(TESTFLAGS) $(RACE)
 
 .PHONY: test-short
 test-short: ## Run the tests that need no broker and little time
 	MILLRACE_SKIP_KAFKA=1 $(GO) test -short -p $(P) -timeout 5m $(TESTFLAGS) ./...
+	$(GO) test -short -tags synctests -timeout 5m $(TESTFLAGS) ./internal/sim
+
+.PHONY: soak
+soak: ## Run SEEDS (20000) seeds of the simulation, which takes about an hour
+	MILLRACE_SIM_SEEDS=$(SEEDS) $(GO) test -tags synctests -timeout 6h $(TESTFLAGS) -run TestSim ./internal/sim
 
 .PHONY: kafka-jars
 kafka-jars: ## Fetch the jars of the Kafka brokers for the tests (needs Maven, once)
