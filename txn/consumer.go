@@ -10,6 +10,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/millrace-stream/millrace/internal/failpoint"
 	"github.com/millrace-stream/millrace/internal/record"
 )
 
@@ -38,6 +39,9 @@ func (c *Cluster) NewConsumer() (*Consumer, error) {
 	}
 	if o.Rack != "" {
 		opts = append(opts, kgo.Rack(o.Rack))
+	}
+	if failpoint.Planted(failpoint.ReadUncommitted) {
+		opts = append(opts, kgo.FetchIsolationLevel(kgo.ReadUncommitted()))
 	}
 	cl, err := kgo.NewClient(c.clientOpts(opts...)...)
 	if err != nil {

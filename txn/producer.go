@@ -97,6 +97,9 @@ type slab struct {
 func (c *Cluster) OpenProducer(ctx context.Context, id record.SubtaskID, topics ProducerTopics, own func() (Ownership, bool)) (*Producer, error) {
 	p := &Producer{c: c, id: id, topics: topics, m: NewMachine(), ids: map[string][16]byte{},
 		txnID: fmt.Sprintf("%s-%d-%d", c.opts.AppID, id.SubTopology, id.Index)}
+	if failpoint.Planted(failpoint.UnfencedZombie) {
+		p.txnID += fmt.Sprintf("-%x", time.Now().UnixNano())
+	}
 	fail := func(err error) (*Producer, error) {
 		p.Close()
 		return nil, fmt.Errorf("take over subtask %s: %w", id, err)
@@ -482,6 +485,9 @@ func (p *Producer) Commit(ctx context.Context, ec EpochCommit, own func() (Owner
 			}
 		case ActEndTxn:
 			cause = p.endTxn(ctx)
+			if !fencing(replyOf(cause)) && failpoint.Planted(failpoint.UnknownIsCommitted) {
+				cause = nil
+			}
 			e = Event{Kind: EventEndReply, Reply: replyOf(cause)}
 		case ActProduce:
 			p.begun = false
@@ -565,6 +571,12 @@ func (p *Producer) commitOffsets(ctx context.Context, offsets map[record.TopicPa
 			return fmt.Errorf("add offsets of group %s to transaction %s: %w", p.c.opts.AppID, p.txnID, err)
 		}
 		p.offsetsAdded = true
+	}
+	if failpoint.Planted(failpoint.OffsetsOutside) {
+		return p.offsetsOutside(ctx, offsets, own)
+	}
+	if failpoint.Planted(failpoint.UnfencedZombie) {
+		own = Ownership{Generation: -1}
 	}
 	req := kmsg.NewPtrTxnOffsetCommitRequest()
 	req.TransactionalID, req.ProducerID, req.ProducerEpoch, req.Group = p.txnID, p.pid, p.pepoch, p.c.opts.AppID

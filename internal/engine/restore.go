@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/millrace-stream/millrace/internal/failpoint"
 	"github.com/millrace-stream/millrace/internal/record"
 	"github.com/millrace-stream/millrace/internal/task"
 	"github.com/millrace-stream/millrace/statestore"
@@ -73,6 +74,11 @@ func (l *life) takeover() error {
 	s.mu.Lock()
 	s.inbox, s.restore, s.state, s.lastErr = l.inbox, nil, SubtaskRunning, nil
 	s.mu.Unlock()
+	if rec != nil && failpoint.Planted(failpoint.StartOffset) {
+		for tp, off := range offsets {
+			offsets[tp] = off + 1
+		}
+	}
 	l.w.poll.add(offsets, l.inbox)
 	l.added = true
 	l.log.Info("subtask runs", "epoch", l.epoch)
@@ -190,7 +196,7 @@ func (l *life) tryRestore(ctx context.Context) (*txn.EpochRecord, error) {
 			if rec == nil || r.Epoch >= rec.Epoch {
 				rec, raw = r, value
 			}
-		} else {
+		} else if !ok || !failpoint.Planted(failpoint.SkipTail) {
 			if value == nil {
 				batch.Delete(key)
 			} else {
@@ -309,6 +315,12 @@ func (l *life) reconcile(ctx context.Context, rec *txn.EpochRecord, committed ma
 		for tp, off := range starts {
 			offsets[tp] = off
 		}
+	}
+	if rec != nil && failpoint.Planted(failpoint.WatermarkForgotten) {
+		forgotten := *rec
+		forgotten.Watermarks = nil
+		forgotten.Inputs = nil
+		return progressOf(s.sub, &forgotten, l.index, offsets), offsets, nil
 	}
 	return progressOf(s.sub, rec, l.index, offsets), offsets, nil
 }

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/millrace-stream/millrace/internal/failpoint"
 	"github.com/millrace-stream/millrace/internal/record"
 	"github.com/millrace-stream/millrace/internal/task"
 	"github.com/millrace-stream/millrace/statestore"
@@ -502,6 +503,12 @@ func (l *life) commit() error {
 	rec := l.epochRecord(epoch, now, &sealed.Progress, ec.Touched)
 	ec.Record = rec.Append(nil)
 
+	if failpoint.Planted(failpoint.StateBeforeCommit) {
+		early := statestore.Meta{Epoch: epoch, EpochRecord: ec.Record, Positions: append([]int64(nil), l.positions...)}
+		if err := errors.Join(l.task.Committed(early), l.state.WriteBehind(early)); err != nil {
+			return err
+		}
+	}
 	select {
 	case l.w.commitSlots <- struct{}{}:
 	case <-l.s.ctx.Done():

@@ -102,8 +102,8 @@ func TestSim(t *testing.T) {
 	for _, l := range lines {
 		t.Log(l)
 	}
-	if hits[hitStuck] > int(n/100) {
-		t.Errorf("%d of %d runs were skipped", hits[hitStuck], n)
+	if hits[hitStuck] > 2+int(n/50) {
+		t.Errorf("%s in %d of %d runs: is it the fake's fault?", hitStuck, hits[hitStuck], n)
 	}
 	if n >= ciSeeds {
 		for _, want := range mustFire() {
