@@ -107,7 +107,8 @@ func (t *Control) refresh(ctx context.Context) error {
 	t.mu.Lock()
 	from := t.position
 	t.mu.Unlock()
-	return t.read(ctx, t.cl, from, ends[tp], t.c.opts.RequestTimeout, fetchWait, func(int64, *controlRecord) {})
+	// A writer that was killed may have left a transaction open: it is over by twice its time-out (see ChangelogRead.Stall).
+	return t.read(ctx, t.cl, from, ends[tp], 2*t.c.opts.TransactionTimeout, fetchWait, func(int64, *controlRecord) {})
 }
 
 // read goes from one position to another, or until ctx ends. It tells each position and the newest record before it,

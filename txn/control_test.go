@@ -269,3 +269,31 @@ func TestControlUpdateEndsWithoutNetwork(t *testing.T) {
 		t.Fatal("update does not end")
 	}
 }
+
+// A process was killed while it wrote the control topic: its transaction is open until it times out, which is longer
+// than a request may take. The next start waits for it.
+func TestOpenControlWaitsForDeadWriter(t *testing.T) {
+	k := fakeKafka(t)
+	c := connect(t, k.ListenAddrs(), func(o *Options) { o.RequestTimeout, o.TransactionTimeout = 500*time.Millisecond, 2*time.Second })
+	ctl, err := c.OpenControl(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctl.Close()
+	dead, err := kgo.NewClient(kgo.SeedBrokers(k.ListenAddrs()...), kgo.TransactionalID("app-control"), kgo.TransactionTimeout(2*time.Second))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := dead.BeginTransaction(); err != nil {
+		t.Fatal(err)
+	}
+	if err := dead.ProduceSync(t.Context(), &kgo.Record{Topic: "app-control", Key: controlKey, Value: []byte("{}")}).FirstErr(); err != nil {
+		t.Fatal(err)
+	}
+	dead.CloseAllowingRebalance()
+	ctl, err = c.OpenControl(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctl.Close()
+}

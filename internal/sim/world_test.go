@@ -111,6 +111,7 @@ type world struct {
 
 	mu       sync.Mutex
 	noFaults bool
+	healed   time.Time // since when there are none
 	history  []string
 	hits     map[string]int
 	slow     map[string]time.Time // transactional ids whose completion is under way
@@ -710,7 +711,7 @@ func (w *world) buried(m *member) {
 	}
 	w.note("%s has ended: %v", m.life, m.err)
 	switch {
-	case m.err != nil && w.faulty() && !m.ran.Load():
+	case m.err != nil && !m.ran.Load() && (w.faulty() || time.Since(w.healed) < 15*time.Second):
 		w.hit("start failed", -1) // its supervisor starts it again
 	case m.err != nil && m.isStopped() && strings.Contains(m.err.Error(), "did not commit in time"):
 		w.hit("graceful stop timed out", -1)
@@ -746,7 +747,7 @@ func (w *world) relaunch(m *member, withDisk bool) {
 // heal ends all faults and brings every process back.
 func (w *world) heal(ctx context.Context) {
 	w.mu.Lock()
-	w.noFaults = true
+	w.noFaults, w.healed = true, time.Now()
 	w.mu.Unlock()
 	w.note("the faults end")
 	for _, m := range slices.Clone(w.members) {
@@ -797,11 +798,9 @@ func (w *world) drain(ctx context.Context) bool {
 	for time.Since(healed) < drainTime {
 		pause(500 * time.Millisecond)
 		select {
-		case m := <-w.deaths:
-			if !m.dead() {
-				w.buried(m)
-				return false
-			}
+		case m := <-w.deaths: // of a fault that was under way, or of a start that one had spoilt
+			w.buried(m)
+			w.relaunch(m, true)
 		default:
 		}
 		lag, err := w.watch(ctx)
