@@ -176,12 +176,11 @@ func (s *source) closing() []input {
 	var ins []input
 	for _, topic := range []string{topicIn, topicDirect} {
 		for p := range s.partitions {
-			key := ""
-			for i := 0; ; i++ {
-				if key = closingKey + strconv.Itoa(i); format.Partition([]byte(key), s.partitions) == p {
-					break
-				}
+			i := 0
+			for format.Partition(strconv.AppendInt([]byte(closingKey), int64(i), 10), s.partitions) != p {
+				i++
 			}
+			key := closingKey + strconv.Itoa(i)
 			s.id++
 			ins = append(ins, input{topic: topic, partition: p, key: key, event: event{s.id, key, 1, end}})
 		}

@@ -649,7 +649,7 @@ func (w *world) faultPhase(ctx context.Context) {
 		}
 	}
 	for at := time.Second; at < w.prof.duration; at += time.Second {
-		plan(at, func() { w.watch(ctx) })
+		plan(at, func() { _, _ = w.watch(ctx) }) // for the offsets; the lag is what it is
 	}
 	end := time.After(w.prof.duration)
 	for {
@@ -807,6 +807,7 @@ func (w *world) drain(ctx context.Context) bool {
 		if err == nil && lag == 0 {
 			if still++; still > 6 {
 				w.note("drained after %v", time.Since(healed))
+				w.checkStatus()
 				return true
 			}
 			continue
@@ -838,6 +839,48 @@ func (w *world) drain(ctx context.Context) bool {
 		}
 	}
 	return false
+}
+
+// checkStatus compares what the members tell of themselves: before long each subtask runs on one of them, without lag.
+// A member whose session was lost may still wait for its next word when all is drained.
+func (w *world) checkStatus() {
+	var wrong []string
+	for range int(drainTime / time.Second) {
+		if wrong = w.status(); len(wrong) == 0 {
+			return
+		}
+		pause(time.Second)
+	}
+	for _, s := range wrong {
+		w.wrongf("status", "%s", s)
+	}
+}
+
+func (w *world) status() (wrong []string) {
+	wrongf := func(format string, a ...any) { wrong = append(wrong, fmt.Sprintf(format, a...)) }
+	owners := map[string]string{}
+	for _, m := range w.members {
+		if m.dead() {
+			continue
+		}
+		for _, s := range m.worker.Status().Subtasks {
+			if s.State != engine.SubtaskRunning || s.Lag != 0 {
+				wrongf("%s: subtask %s is %s with lag %d when all is drained: %s", m.life, s.ID, s.State, s.Lag, s.Error)
+			}
+			if other, ok := owners[s.ID]; ok {
+				wrongf("subtask %s runs on %s and on %s", s.ID, other, m.life)
+			}
+			owners[s.ID] = m.life
+		}
+	}
+	n := int(w.prof.partitions)
+	if w.prof.parallelism > 0 {
+		n = w.prof.parallelism
+	}
+	if len(owners) != 3*n {
+		wrongf("%d of %d subtasks run", len(owners), 3*n)
+	}
+	return wrong
 }
 
 // hitStuck counts runs in which the fake broker got stuck: it miscounts who has joined when a member goes that waits for
