@@ -38,6 +38,7 @@ build: ## Build the static binary bin/millrace
 test: kafka-jars ## Run all tests, on real Kafka brokers too, then the core again under the race detector
 	$(GO) test -p $(P) -timeout 10m $(TESTFLAGS) ./...
 	$(GO) test -tags synctests -timeout 10m $(TESTFLAGS) ./internal/sim
+	$(GO) test -tags synctests,canary -timeout 10m $(TESTFLAGS) -run TestCanaries ./internal/sim
 	CGO_ENABLED=1 MILLRACE_SKIP_KAFKA=1 $(GO) test -race -short -p $(P) -timeout 10m $(TESTFLAGS) $(RACE)
 
 .PHONY: test-short
