@@ -212,6 +212,7 @@ func TestConsumerOffsetOutOfRange(t *testing.T) {
 }
 
 func TestConsumerTopicGone(t *testing.T) {
+	t.Parallel()
 	for _, recreate := range []bool{false, true} {
 		t.Run(fmt.Sprintf("recreate=%v", recreate), func(t *testing.T) {
 			t.Parallel()
@@ -244,6 +245,7 @@ func TestConsumerTopicGone(t *testing.T) {
 
 // TestConsumerTopicBrieflyUnknown: a broker that has just started does not know its topics; that is no reason to stop.
 func TestConsumerTopicBrieflyUnknown(t *testing.T) {
+	t.Parallel()
 	k := fakeKafka(t, kfake.SeedTopics(1, "in"))
 	produce(t, k.ListenAddrs(), values(3, 0, 0)...)
 	f := k.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Fetch}, Err: kerr.UnknownTopicID, Count: 9})

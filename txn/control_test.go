@@ -273,6 +273,7 @@ func TestControlUpdateEndsWithoutNetwork(t *testing.T) {
 // A process was killed while it wrote the control topic: its transaction is open until it times out, which is longer
 // than a request may take. The next start waits for it.
 func TestOpenControlWaitsForDeadWriter(t *testing.T) {
+	t.Parallel()
 	k := fakeKafka(t)
 	c := connect(t, k.ListenAddrs(), func(o *Options) { o.RequestTimeout, o.TransactionTimeout = 500*time.Millisecond, 2*time.Second })
 	ctl, err := c.OpenControl(t.Context())

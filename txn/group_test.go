@@ -243,6 +243,7 @@ func settle(t *testing.T, l Layout, members ...*member) {
 }
 
 func TestGroupJoinLeaveKill(t *testing.T) {
+	t.Parallel()
 	k := groupKafka(t).ListenAddrs()
 	w := newWorld(t)
 	l := testLayout()
@@ -321,6 +322,7 @@ func TestGroupWaitChange(t *testing.T) {
 }
 
 func TestGroupRevokedWaitsForItsDeadline(t *testing.T) {
+	t.Parallel()
 	k := groupKafka(t).ListenAddrs()
 	w := newWorld(t)
 	l := testLayout()
@@ -416,6 +418,7 @@ func wait(t *testing.T, g *Group) error {
 }
 
 func TestGroupOtherTopology(t *testing.T) {
+	t.Parallel()
 	k := groupKafka(t).ListenAddrs()
 	w := newWorld(t)
 	l := testLayout()

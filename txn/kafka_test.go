@@ -36,6 +36,7 @@ func realOptions(t *testing.T) func(*Options) {
 }
 
 func TestKafkaConnect(t *testing.T) {
+	t.Parallel()
 	b := kafka.Shared(t)
 	c := connect(t, b.Brokers(), nil)
 	f := c.Features()
@@ -55,6 +56,7 @@ func TestKafkaConnect(t *testing.T) {
 }
 
 func TestKafkaGroup(t *testing.T) {
+	t.Parallel()
 	b := kafka.Shared(t)
 	w := newWorld(t)
 	l, opts := realLayout(t, b), realOptions(t)
@@ -72,6 +74,7 @@ func TestKafkaGroup(t *testing.T) {
 
 // TestKafkaStaticRestart: no rebalance when a static member comes back in time, not even for its own sake.
 func TestKafkaStaticRestart(t *testing.T) {
+	t.Parallel()
 	b := kafka.Shared(t)
 	w := newWorld(t)
 	l, base := realLayout(t, b), realOptions(t)
@@ -149,6 +152,7 @@ func TestKafkaTopologyChange(t *testing.T) {
 }
 
 func TestKafkaOtherTopology(t *testing.T) {
+	t.Parallel()
 	b := kafka.Shared(t)
 	w := newWorld(t)
 	l, opts := realLayout(t, b), realOptions(t)
@@ -212,6 +216,7 @@ func TestKafkaConsumer(t *testing.T) {
 
 // TestKafkaTopicRecreated: P35. Nothing of the new topic is read under the old one's offsets.
 func TestKafkaTopicRecreated(t *testing.T) {
+	t.Parallel()
 	b := kafka.Shared(t)
 	topic := b.CreateTopic(t, 1, nil)
 	b.Produce(t, &kgo.Record{Topic: topic, Value: []byte("old")})
@@ -244,6 +249,7 @@ func TestKafkaTopicRecreated(t *testing.T) {
 }
 
 func TestKafkaSecurity(t *testing.T) {
+	t.Parallel()
 	b := kafka.Start(t, kafka.TLS(), kafka.User("me", "secret"), kafka.ACLs())
 	cfg, err := b.Certs().ClientConfig()
 	if err != nil {
