@@ -104,13 +104,20 @@ func (n *network) dial(ctx context.Context, network, addr string) (net.Conn, err
 func (n *network) cut() {
 	n.mu.Lock()
 	n.dead = true
+	n.mu.Unlock()
+	n.sever()
+	n.thaw()
+}
+
+// sever ends the connections that there are.
+func (n *network) sever() {
+	n.mu.Lock()
 	links := n.links
 	n.links = map[*link]struct{}{}
 	n.mu.Unlock()
 	for l := range links {
 		l.cut()
 	}
-	n.thaw()
 }
 
 func (n *network) freeze() {

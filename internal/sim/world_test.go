@@ -607,7 +607,7 @@ func (w *world) faultPhase(ctx context.Context) {
 	}
 	for range 1 + r.IntN(6) {
 		at := time.Second + within(w.prof.duration-time.Second)
-		switch k := r.IntN(11); {
+		switch k := r.IntN(13); {
 		case k < 2:
 			plan(at, func() {
 				if m := anyone(); m != nil {
@@ -642,9 +642,23 @@ func (w *world) faultPhase(ctx context.Context) {
 				m.net.freeze()
 				plan(at+d, func() { w.note("%s goes on", m.life); m.net.thaw() })
 			})
-		case k < 10 && !w.prof.moves:
+		case k < 10:
+			plan(at, func() {
+				if m := anyone(); m != nil {
+					w.note("the connections of %s break", m.life)
+					w.hit("connections broken", -1)
+					m.net.sever()
+				}
+			})
+		case k < 11 && w.prof.members > 1:
+			plan(at, func() {
+				for _, m := range slices.Clone(w.members) {
+					m.kill("with all others")
+				}
+			})
+		case !w.prof.moves:
 			plan(at, func() { w.note("coordinators move"); w.hit("coordinators moved", -1); w.kafka.RehashCoordinators() })
-		case w.prof.moves:
+		default:
 			plan(at, func() { w.note("leaders move"); w.hit("leaders moved", -1); w.kafka.ShufflePartitionLeaders() })
 		}
 	}
