@@ -19,8 +19,9 @@ type EpochRecord struct {
 	WallTime    int64  // ms since the epoch when it was written; decides whether a tail may lack tombstones
 	// Touched, by changelog index: this epoch wrote that changelog, so this record stands in it.
 	Touched []bool
-	// Positions, by changelog index: where this epoch began, that is the next offset after the last epoch record
-	// before this one, 0 if there is none. A position above a high watermark means that committed records are gone.
+	// Positions, by changelog index: where this epoch began, 0 if there was nothing before it. That is behind the last
+	// epoch record, and behind what a former owner's aborted transactions left after it. A position above a high
+	// watermark means that committed records are gone.
 	Positions  []int64
 	Inputs     []InputProgress // sorted by topic, partition
 	Horizons   []Horizon       // sorted by store
