@@ -38,6 +38,7 @@ type Group struct {
 	generation int32  // -1 while there is no session
 	owned      map[record.SubtaskID]bool
 	changed    chan struct{} // closed and replaced whenever something above changes
+	told       bool          // the handler knows that this is a member
 	dying      bool          // no commit can succeed any more: what is revoked from here on is lost
 	callCtx    context.Context
 	cancelCall context.CancelFunc // ends a running Revoked
@@ -222,9 +223,14 @@ func (g *Group) assigned(m map[string][]int32) {
 	for _, id := range ids {
 		g.owned[id] = true
 	}
+	// A member that gets nothing must know that it is one: it stands by.
+	tell := len(ids) > 0 || !g.told && !g.dying && g.mismatch == nil
+	g.told = g.told || tell
 	g.broadcast()
 	g.mu.Unlock()
-	g.call(callAssigned, ids)
+	if tell {
+		g.call(callAssigned, ids)
+	}
 }
 
 func (g *Group) revoked(m map[string][]int32) {
@@ -237,7 +243,9 @@ func (g *Group) revoked(m map[string][]int32) {
 		g.lost()
 		return
 	}
-	g.call(callRevoked, ids)
+	if len(ids) > 0 {
+		g.call(callRevoked, ids)
+	}
 	g.disown(ids)
 }
 
@@ -247,7 +255,9 @@ func (g *Group) lost() {
 	g.member, g.generation = "", -1
 	g.mu.Unlock()
 	g.disown(ids)
-	g.call(callLost, ids)
+	if len(ids) > 0 {
+		g.call(callLost, ids)
+	}
 }
 
 func (g *Group) disown(ids []record.SubtaskID) {
@@ -262,9 +272,6 @@ func (g *Group) disown(ids []record.SubtaskID) {
 // call hands a callback to the handler goroutine and waits for its end. It lives until kgo's client is closed, which
 // is after the last callback.
 func (g *Group) call(kind callKind, ids []record.SubtaskID) {
-	if len(ids) == 0 {
-		return
-	}
 	c := handlerCall{kind: kind, ids: ids, done: make(chan struct{})}
 	g.calls <- c
 	<-c.done

@@ -106,7 +106,8 @@ type Ownership struct {
 
 // GroupHandler is told what the group session decides. Calls come from one goroutine, in order.
 type GroupHandler interface {
-	// Assigned: these subtasks are now ours. It must not block.
+	// Assigned: these subtasks are now ours. The first call may name none: we are a member that stands by. It must not
+	// block.
 	Assigned(ids []record.SubtaskID)
 	// Revoked: finish the running epoch of these subtasks, commit it and let go; it returns when that is done or ctx
 	// ends. They are still ours until it returns.

@@ -421,3 +421,31 @@ func TestFailingFunction(t *testing.T) {
 		})
 	}
 }
+
+// TestStandby starts more members than there are subtasks: one that is given none is running all the same, ready to take
+// over.
+func TestStandby(t *testing.T) {
+	c := newCluster(t)
+	one := func(o *engine.Options) { o.Parallelism = 1 }
+	copyAll := func(top *processor.Topology) {
+		processor.ToTopic(processor.From(top, processor.Topic[word]{Name: "in"}), "out")
+	}
+	members := []*member{
+		c.start("standby", copyAll, memstore.NewDir("standby"), one),
+		c.start("standby", copyAll, memstore.NewDir("standby"), one),
+	}
+	testutil.Eventually(t, patience, func() error {
+		owned := 0
+		for i, m := range members {
+			st := m.w.Status()
+			if st.State != engine.StateRunning {
+				return fmt.Errorf("member %d is %s", i, st.State)
+			}
+			owned += len(st.Subtasks)
+		}
+		if owned != 1 {
+			return fmt.Errorf("%d subtasks run, want 1", owned)
+		}
+		return nil
+	})
+}
