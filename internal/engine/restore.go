@@ -151,18 +151,23 @@ func (l *life) tryRestore(ctx context.Context) (*txn.EpochRecord, error) {
 	}
 	var rec *txn.EpochRecord
 	meta, ok := store.Meta()
+	raw := meta.EpochRecord
+	started := time.Now()
 	if ok {
-		if meta.EpochRecord != nil {
-			if rec, err = txn.DecodeEpochRecord(meta.EpochRecord); err != nil {
-				return nil, fmt.Errorf("%w: epoch record in the store of subtask %s: %w", statestore.ErrCorrupt, s.id, err)
-			}
+		if rec, err = txn.DecodeEpochRecord(raw); err != nil {
+			return nil, fmt.Errorf("%w: epoch record in the store of subtask %s: %w", statestore.ErrCorrupt, s.id, err)
 		}
 		copy(l.positions, meta.Positions)
 		if err := l.fresh(ctx, rec); err != nil {
 			return nil, err
 		}
+		if rec.Epoch == 0 {
+			rec = nil
+		}
+	} else {
+		// Until the changelog brings one, a record of epoch 0 tells how old a restore is that was cut off.
+		raw = (&txn.EpochRecord{Incarnation: l.incarnation, Owner: l.w.opts.Kafka.InstanceID, WallTime: started.UnixMilli()}).Append(nil)
 	}
-	started := time.Now()
 	var records, size int64
 	s.mu.Lock()
 	s.restore = &RestoreStatus{Started: started, EtaMs: -1}
@@ -171,7 +176,6 @@ func (l *life) tryRestore(ctx context.Context) (*txn.EpochRecord, error) {
 	batch := store.NewBatch()
 	defer func() { batch.Discard() }()
 	var batchBytes int
-	raw := meta.EpochRecord
 	// What is on disk is always the fold of the changelog up to the positions beside it, so a restore that was cut off
 	// goes on where it was.
 	flush := func() error {
@@ -258,9 +262,6 @@ func eta(elapsed time.Duration, done, remaining int64) int64 {
 
 // fresh refuses local state that is older than the changelog keeps tombstones: a delete may have been missed.
 func (l *life) fresh(ctx context.Context, rec *txn.EpochRecord) error {
-	if rec == nil {
-		return nil
-	}
 	infos, err := l.w.cluster.Topics(ctx, l.s.sub.changelogs...)
 	if err != nil {
 		return err

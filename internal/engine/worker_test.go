@@ -449,3 +449,136 @@ func TestStandby(t *testing.T) {
 		return nil
 	})
 }
+
+// TestStaleState lets the changelog forget its tombstones: local state that is older has perhaps missed some and is
+// not used, whether it was made by commits or by a restore that was cut off.
+func TestStaleState(t *testing.T) {
+	const unusable = "local state is not usable"
+	c := newCluster(t)
+	adm := kadm.NewClient(c.cl)
+	keepTombstones := func(ms string) {
+		t.Helper()
+		res, err := adm.AlterTopicConfigs(t.Context(), []kadm.AlterConfig{{Name: "delete.retention.ms", Value: &ms}}, "words-1-changelog")
+		if err != nil || res[0].Err != nil {
+			t.Fatal(err, res)
+		}
+	}
+	// One subtask, and a key that makes its changelog longer than one batch of a restore.
+	long := func(top *processor.Topology) {
+		words := processor.From(top, processor.Topic[word]{Name: "in"})
+		byText := processor.KeyBy(words, "by-text", func(w word) string { return w.Text }, processor.Parallelism(1))
+		processor.ToTopic(processor.Process(byText, "count", func(ctx *processor.KeyedContext[string, word, word]) {
+			n := processor.Value[[]byte](ctx, "n")
+			ctx.OnRecord(func(w word) error {
+				n.Set(make([]byte, 1<<20-1<<16))
+				ctx.Emit(word{w.Text, 1})
+				return nil
+			})
+		}), "out")
+	}
+	dir := &cutDir{Dir: memstore.NewDir("words")}
+	a := c.start("words", long, dir, func(o *engine.Options) {
+		o.CommitMaxBytes, o.CommitQuiet, o.CommitMaxLatency = 64<<20, 500*time.Millisecond, 500*time.Millisecond
+	})
+	c.send(20, 10)
+	c.drained("words", "in", "words-by-text-repartition")
+	a.stop(t)
+	// As compaction would: without the epoch record of the claim, so that the first batch of a restore has none.
+	var claim kadm.Offsets
+	claim.AddOffset("words-1-changelog", 0, 1, -1)
+	if res, err := adm.DeleteRecords(t.Context(), claim); err != nil || res.Error() != nil {
+		t.Fatal(err, res)
+	}
+
+	again := func() string {
+		t.Helper()
+		m := c.start("words", long, dir, nil)
+		testutil.Eventually(t, patience, func() error {
+			running := 0
+			for _, s := range m.w.Status().Subtasks {
+				if s.State == engine.SubtaskRunning {
+					running++
+				}
+			}
+			if running != nparts+1 {
+				return fmt.Errorf("%d subtasks run", running)
+			}
+			return nil
+		})
+		m.stop(t)
+		return m.log.String()
+	}
+	if out := again(); strings.Contains(out, unusable) {
+		t.Fatalf("fresh state was not used:\n%s", out)
+	}
+	keepTombstones("1")
+	if out := again(); strings.Count(out, unusable) != 1 {
+		t.Fatalf("state that is older than delete.retention.ms was used:\n%s", out)
+	}
+
+	for _, keep := range []string{"86400000", "1"} {
+		keepTombstones(keep)
+		dir.wipe(t, "1_0")
+		dir.cut = 2 // the second batch of the restore fails, and the subtask takes over again
+		out := again()
+		if !strings.Contains(out, errCut.Error()) {
+			t.Fatalf("the restore was not cut off:\n%s", out)
+		}
+		if got, want := strings.Contains(out, unusable), keep == "1"; got != want {
+			t.Errorf("delete.retention.ms %s: a restore that was cut off was given up: %v, want %v:\n%s", keep, got, want, out)
+		}
+	}
+}
+
+var errCut = errors.New("the restore is cut off")
+
+// cutDir fails the cut-th batch of the store 1_0 from now on, once.
+type cutDir struct {
+	statestore.Dir
+	id  statestore.Identity // of 1_0
+	cut int
+}
+
+func (d *cutDir) Open(id statestore.Identity) (statestore.Store, error) {
+	st, err := d.Dir.Open(id)
+	if err != nil || id.Subtask != "1_0" {
+		return st, err
+	}
+	d.id = id
+	return &cutStore{st, d}, nil
+}
+
+func (d *cutDir) wipe(t *testing.T, subtask string) {
+	t.Helper()
+	if d.id.Subtask != subtask {
+		t.Fatalf("store %s was not opened", subtask)
+	}
+	if err := d.Wipe(d.id); err != nil {
+		t.Fatal(err)
+	}
+}
+
+type cutStore struct {
+	statestore.Store
+	d *cutDir
+}
+
+func (s *cutStore) NewBatch() statestore.Batch { return &cutBatch{s.Store.NewBatch(), s.d} }
+
+// Close keeps what was committed: a store may write it to the disk without being asked to.
+func (s *cutStore) Close() error { return errors.Join(s.Flush(), s.Store.Close()) }
+
+type cutBatch struct {
+	statestore.Batch
+	d *cutDir
+}
+
+func (b *cutBatch) Commit(m statestore.Meta) error {
+	if b.d.cut > 0 {
+		if b.d.cut--; b.d.cut == 0 {
+			b.Discard()
+			return errCut
+		}
+	}
+	return b.Batch.Commit(m)
+}
