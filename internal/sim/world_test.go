@@ -245,9 +245,11 @@ func (w *world) inject() {
 			w.mu.Unlock()
 			share := w.prof.errors
 			switch f.key {
-			case kmsg.Fetch, kmsg.Heartbeat:
+			case kmsg.Fetch:
 				share /= 10
-			case kmsg.Produce:
+			case kmsg.JoinGroup, kmsg.SyncGroup:
+				share *= 3
+			case kmsg.Produce, kmsg.Heartbeat:
 				share /= 3
 			}
 			if newHash(w.seed, id, n).float() >= share/2 {
@@ -573,8 +575,17 @@ func (w *world) faultPhase(ctx context.Context) {
 	}
 	within := func(d time.Duration) time.Duration { return time.Duration(r.Int64N(int64(d))) }
 	names := []string{"A", "B", "C", "D"}
+	early := []kmsg.Key{kmsg.InitProducerID, kmsg.InitProducerID, kmsg.JoinGroup, kmsg.SyncGroup, kmsg.OffsetFetch}
 	for i := range w.prof.members {
-		plan(within(time.Second), func() { w.members = append(w.members, w.launch(names[i], vfs.NewCrashableMem())) })
+		k, left, after := r.IntN(4*len(early)), 1+r.IntN(2), r.IntN(2) == 0
+		plan(within(time.Second), func() {
+			m := w.launch(names[i], vfs.NewCrashableMem())
+			w.members = append(w.members, m)
+			if k < len(early) {
+				// A start has requests that are rare later.
+				m.net.trap(&trap{key: int16(early[k]), left: left, after: after, kill: m.kill})
+			}
+		})
 	}
 	if w.prof.members < len(names) && r.IntN(2) == 0 {
 		plan(within(w.prof.duration), func() { w.members = append(w.members, w.launch(names[w.prof.members], vfs.NewCrashableMem())) })
@@ -616,7 +627,7 @@ func (w *world) faultPhase(ctx context.Context) {
 			})
 		case k < 6:
 			key, left, after := traps[r.IntN(len(traps))], 1+r.IntN(8), r.IntN(2) == 0
-			if key == kmsg.JoinGroup || key == kmsg.SyncGroup {
+			if key == kmsg.JoinGroup || key == kmsg.SyncGroup || key == kmsg.InitProducerID {
 				left = 1 // there are few
 			}
 			plan(at, func() {
