@@ -264,7 +264,8 @@ func (b *Broker) format() error {
 	defer func() { _ = log.Close() }()
 	var id [16]byte
 	_, _ = rand.Read(id[:]) // never fails
-	args := []string{"format", "-t", base64.RawURLEncoding.EncodeToString(id[:]), "-c", b.path("server.properties")}
+	// With an equals sign, since an id may begin with a dash.
+	args := []string{"format", "--cluster-id=" + base64.RawURLEncoding.EncodeToString(id[:]), "-c", b.path("server.properties")}
 	for _, f := range b.opts.features {
 		args = append(args, "--feature", f)
 	}
