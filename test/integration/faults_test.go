@@ -183,6 +183,8 @@ func TestStateDirIsGuarded(t *testing.T) {
 	refused(j, "in use by another process")
 	stop(t, p)
 	refused(newJob(t, b, totalJob), "belongs to another app")
+	writeFile(t, filepath.Join(dir, "FORMAT"), fmt.Sprintf(`{"format":1000,"app":%q}`, j.app))
+	refused(j, "run the newer version again, or empty the directory")
 }
 
 // TestTransactionalInput reads a topic whose producer writes transactions: the group's lag must reach 0 although the
