@@ -190,7 +190,7 @@ func (t *Topology) Validate() error {
 }
 
 // Describe shows the topology as text: its sub-topologies, what they read and write, their operators and stores. It
-// is what `millrace config` prints.
+// is what the flag --describe of a program prints.
 func (t *Topology) Describe() string {
 	subs, _ := t.cut()
 	var b strings.Builder
