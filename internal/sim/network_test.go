@@ -30,12 +30,13 @@ type network struct {
 	edits  func(key int16, p *plan) // of a script
 }
 
-// trap kills the process when it passes a request for the n-th time.
+// trap kills or pauses the process when it sends a request of a kind for the n-th time.
 type trap struct {
 	key   int16
 	left  int
 	after bool // the broker has handled the request, its reply is lost with the process
 	kill  func(how string)
+	pause time.Duration // in place of kill: the request arrives when the process goes on
 }
 
 func newNetwork(w *world, name string) *network {
@@ -338,6 +339,13 @@ func (n *network) drawn(key int16, c int, kill *trap) plan {
 	p := plan{key: key, up: time.Duration(1+h.next()%uint64(w.prof.latency)) * time.Microsecond}
 	p.down = time.Duration(1+h.next()%uint64(w.prof.latency)) * time.Microsecond
 	if !w.faulty() {
+		return p
+	}
+	if kill != nil && kill.pause > 0 {
+		w.note("%s is paused before %s for %v", n.name, keyName(key), kill.pause)
+		w.hit("pause before", key)
+		n.freeze()
+		time.AfterFunc(kill.pause, n.thaw)
 		return p
 	}
 	if kill != nil {

@@ -125,6 +125,9 @@ func mustFire() []string {
 	for _, k := range traps {
 		all = append(all, "kill before "+k.Name(), "kill after "+k.Name())
 	}
+	for _, k := range pauses {
+		all = append(all, "pause before "+k.Name())
+	}
 	for _, k := range []kmsg.Key{kmsg.EndTxn, kmsg.TxnOffsetCommit, kmsg.InitProducerID, kmsg.Produce, kmsg.OffsetFetch, kmsg.AddOffsetsToTxn, kmsg.AddPartitionsToTxn, kmsg.JoinGroup} {
 		all = append(all, "lost-reply "+k.Name(), "lost-request "+k.Name(), "late-reply "+k.Name(), "late-request "+k.Name())
 	}

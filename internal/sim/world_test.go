@@ -559,6 +559,9 @@ func (w *world) send(ins ...input) {
 // traps are the requests at which processes are killed, before and after the broker has handled one.
 var traps = []kmsg.Key{kmsg.EndTxn, kmsg.EndTxn, kmsg.TxnOffsetCommit, kmsg.InitProducerID, kmsg.Produce, kmsg.OffsetFetch, kmsg.Fetch, kmsg.JoinGroup, kmsg.SyncGroup}
 
+// pauses are the requests at which processes are paused: those that a zombie must not get through.
+var pauses = []kmsg.Key{kmsg.EndTxn, kmsg.EndTxn, kmsg.TxnOffsetCommit, kmsg.InitProducerID, kmsg.Produce}
+
 // action is something that happens at a time.
 type action struct {
 	at time.Duration
@@ -642,10 +645,14 @@ func (w *world) faultPhase(ctx context.Context) {
 				}
 			})
 		case k < 9:
-			d := time.Second + within(8*time.Second)
+			d, key, now := time.Second+within(8*time.Second), pauses[r.IntN(len(pauses))], r.IntN(2) == 0
 			plan(at, func() {
 				m := anyone()
 				if m == nil {
+					return
+				}
+				if !now {
+					m.net.trap(&trap{key: int16(key), left: 1, pause: d})
 					return
 				}
 				w.note("%s is paused for %v", m.life, d)
