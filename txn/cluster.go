@@ -38,7 +38,7 @@ func (o Options) withDefaults() Options {
 			*d = v
 		}
 	}
-	def32(&o.FetchMaxPartBytes, 1<<20)
+	def32(&o.FetchMaxPartBytes, 512<<10)
 	def32(&o.FetchMaxBytes, 16<<20)
 	def32(&o.FetchMinBytes, 64<<10)
 	if o.Logger == nil {

@@ -29,7 +29,7 @@ type Options struct {
 	RebalanceTimeout   time.Duration // default 60 s
 	TransactionTimeout time.Duration // default 15 s
 	RequestTimeout     time.Duration // deadline of one admin or transaction call with its retries, default 10 s
-	FetchMaxPartBytes  int32         // default 1 MiB
+	FetchMaxPartBytes  int32         // default 512 KiB
 	FetchMaxBytes      int32         // default 16 MiB
 	FetchMinBytes      int32         // default 64 KiB
 	FetchMaxWait       time.Duration // default 10 ms

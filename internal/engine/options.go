@@ -23,7 +23,7 @@ type Options struct {
 
 	CommitMaxLatency time.Duration // default 100 ms
 	CommitQuiet      time.Duration // default 25 ms
-	CommitMaxBytes   int64         // default 4 MiB
+	CommitMaxBytes   int64         // default 2 MiB
 
 	WriteBehindInterval time.Duration // default 5 s
 	WriteBehindBytes    int64         // default 16 MiB
@@ -70,7 +70,7 @@ func (o *Options) ensureDefaults() {
 	}
 	def(&o.CommitMaxLatency, 100*time.Millisecond)
 	def(&o.CommitQuiet, 25*time.Millisecond)
-	size(&o.CommitMaxBytes, 4<<20)
+	size(&o.CommitMaxBytes, 2<<20)
 	def(&o.WriteBehindInterval, 5*time.Second)
 	size(&o.WriteBehindBytes, 16<<20)
 	size(&o.CacheBytes, 256<<20)
