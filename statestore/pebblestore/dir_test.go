@@ -374,3 +374,26 @@ func TestMissingFileOnDisk(t *testing.T) {
 		}
 	}
 }
+
+// TestStoreOfAnotherLife says what to do with a store whose changelogs were made anew, as after a reset by hand.
+func TestStoreOfAnotherLife(t *testing.T) {
+	d, err := OpenDir("state", "app", Options{FS: vfs.NewMem(), MinFreeBytes: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	id := statestore.Identity{App: "app", ClusterID: "c", Incarnation: 1, Subtask: "0_0", Changelogs: []string{"old"}}
+	s, err := d.Open(id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := s.NewBatch()
+	if err := errors.Join(b.Commit(statestore.Meta{}), s.Flush(), s.Close()); err != nil {
+		t.Fatal(err)
+	}
+	id.Changelogs = []string{"new"}
+	_, err = d.Open(id)
+	if !errors.Is(err, statestore.ErrForeign) || !strings.Contains(err.Error(), "empty the state directory") {
+		t.Errorf("got %v, want what to do", err)
+	}
+}

@@ -212,7 +212,8 @@ func (s *Store) load(id statestore.Identity) error {
 		return s.fault("open", fmt.Errorf("%w: its identity is unreadable: %w", statestore.ErrCorrupt, err))
 	}
 	if diff := have.Diff(id); diff != "" {
-		return fmt.Errorf("open state store %s: %w: %s", s.path, statestore.ErrForeign, diff)
+		return fmt.Errorf("open state store %s: %w: %s; if the app was started anew on purpose, empty the state directory, else "+
+			"give this process the directory or the cluster that belong together", s.path, statestore.ErrForeign, diff)
 	}
 	if meta != nil {
 		if s.meta, err = decodeMeta(meta); err != nil {
