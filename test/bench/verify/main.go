@@ -61,7 +61,7 @@ func main() {
 		rows = int64(len(truth))
 	}
 
-	cl := common.Client(kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.FetchMaxPartitionBytes(8<<20))
+	cl := common.Client(kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.KeepControlRecords(), kgo.FetchMaxPartitionBytes(8<<20))
 	defer cl.Close()
 	adm := kadm.NewClient(cl)
 	ends, err := common.Ends(adm, *out, true)
@@ -69,21 +69,20 @@ func main() {
 	hw, err := common.Ends(adm, *out, false)
 	common.Must(err)
 	offs := map[int32]kgo.Offset{}
-	at := map[int32]int64{}
+	left := map[int32]int64{} // ends that are not reached yet
 	for p, e := range ends {
 		if hw[p] != e {
 			fmt.Printf("note: partition %d has an open transaction: LSO %d, HW %d\n", p, e, hw[p])
 		}
 		if e > 0 {
 			offs[p] = kgo.NewOffset().At(0)
-			at[p] = 0
+			left[p] = e
 		}
 	}
 	cl.AddConsumePartitions(map[string]map[int32]kgo.Offset{*out: offs})
 
 	got := map[wkey]*agg{}
 	var gotRows, dupOrGap, bad int64
-	idle := time.Now()
 	num := func(b []byte, f string) float64 {
 		x, err := strconv.ParseFloat(string(common.Field(b, f)), 64)
 		if err != nil {
@@ -91,12 +90,19 @@ func main() {
 		}
 		return x
 	}
-	for time.Since(idle) < 1500*time.Millisecond {
-		ctx, cancel := context.WithTimeout(context.Background(), 500*time.Millisecond)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	defer cancel()
+	for len(left) > 0 {
 		fs := cl.PollFetches(ctx)
-		cancel()
+		common.Must(fs.Err0())
 		fs.EachRecord(func(r *kgo.Record) {
-			idle = time.Now()
+			end, reading := left[r.Partition]
+			if r.Offset+1 >= end {
+				delete(left, r.Partition)
+			}
+			if !reading || r.Offset >= end || r.Attrs.IsControl() {
+				return
+			}
 			u := string(common.Field(r.Value, "user"))
 			if len(u) > 1 && u[0] == 'z' {
 				return
