@@ -7,6 +7,7 @@
 //	group session    calls Assigned, Revoked and Lost from one goroutine of txn
 //	subtask          one per owned subtask: owns its producer, store, task; everything else reaches it as a message
 //	janitor          one per worker: deletes consumed repartition records, checks topic identities
+//	follower         one per worker: reads the control topic
 //
 // All end with Run. A subtask is dropped, never aborted in place: for every outcome but Committed it closes its
 // producer, forgets its memory and takes over again from what is committed.
@@ -96,7 +97,12 @@ func (w *Worker) run(ctx context.Context) error {
 	w.mu.Unlock()
 	defer cluster.Close()
 
-	if err := w.prepare(ctx); err != nil {
+	control, err := cluster.OpenControl(ctx)
+	if err != nil {
+		return w.startError(ctx, err)
+	}
+	defer control.Close()
+	if err := w.prepare(ctx, control); err != nil {
 		return w.startError(ctx, err)
 	}
 	consumer, err := cluster.NewConsumer()
@@ -111,6 +117,7 @@ func (w *Worker) run(ctx context.Context) error {
 	var helpers sync.WaitGroup
 	helpers.Go(func() { w.poll.run(inner) })
 	helpers.Go(func() { w.janitor(inner) })
+	helpers.Go(func() { w.follow(inner, control) })
 	defer func() { cancel(); helpers.Wait(); consumer.Close() }()
 
 	w.setState(StateJoining)
@@ -185,14 +192,9 @@ func (w *Worker) stop(failure error) error {
 
 // prepare verifies cluster and topics, decides the incarnation and parallelism through the control topic, and makes
 // the internal topics.
-func (w *Worker) prepare(ctx context.Context) error {
+func (w *Worker) prepare(ctx context.Context, control *txn.Control) error {
 	app := w.opts.Kafka.AppID
 	names := externalTopics(w.opts.Plan)
-	control, err := w.cluster.OpenControl(ctx)
-	if err != nil {
-		return err
-	}
-	defer control.Close()
 	known := control.State()
 	external, err := w.cluster.Topics(ctx, append(slices.Clone(names), deadLetterTopic(app))...)
 	if err != nil {
@@ -434,6 +436,37 @@ var (
 	errDropped  = errors.New("subtask is no longer ours")
 	errReleased = errors.New("subtask was asked to let go")
 )
+
+// follow reads what the members of the app agree upon, until ctx ends.
+func (w *Worker) follow(ctx context.Context, control *txn.Control) {
+	for {
+		err := control.Follow(ctx, w.agreed)
+		if ctx.Err() != nil {
+			return
+		}
+		if txn.IsFatal(err) {
+			w.fail(err)
+			return
+		}
+		w.log.Warn("follow the control topic", "error", err)
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(time.Second):
+		}
+	}
+}
+
+// agreed compares this worker with what was agreed upon. Who has another incarnation must not write any more; who has
+// another topology is left out by the group, which says so.
+func (w *Worker) agreed(s txn.ControlState) {
+	switch {
+	case s.Incarnation != w.topo.incarnation:
+		w.fail(fatalf("app %s was begun anew as incarnation %d, this worker belongs to incarnation %d; start it again", w.opts.Kafka.AppID, s.Incarnation, w.topo.incarnation))
+	case s.Fingerprint != w.topo.fingerprint:
+		w.log.Warn("another version of the topology was started; members of both do not share the work", "fingerprint", w.topo.fingerprint, "other", s.Fingerprint)
+	}
+}
 
 // janitor deletes consumed repartition records and checks that no topic was replaced.
 func (w *Worker) janitor(ctx context.Context) {

@@ -450,6 +450,41 @@ func TestStandby(t *testing.T) {
 	})
 }
 
+// TestControlIsFollowed writes to the control topic while a worker runs, as another member or a newer program would.
+func TestControlIsFollowed(t *testing.T) {
+	c := newCluster(t)
+	m := c.start("words", countWords, memstore.NewDir("words"), nil)
+	c.send(100, 5)
+	c.drained("words", "in", "words-by-text-repartition")
+	cluster, err := txn.Connect(t.Context(), txn.Options{AppID: "words", Brokers: c.brokers})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cluster.Close()
+	control, err := cluster.OpenControl(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer control.Close()
+	update := func(change func(*txn.ControlState)) {
+		t.Helper()
+		if _, err := control.Update(t.Context(), func(s txn.ControlState) (txn.ControlState, error) { change(&s); return s, nil }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	update(func(s *txn.ControlState) { s.Fingerprint = "another" })
+	testutil.Eventually(t, patience, func() error {
+		if !strings.Contains(m.log.String(), "another version of the topology") {
+			return errors.New("the worker does not say that another version was started")
+		}
+		return nil
+	})
+	update(func(s *txn.ControlState) { s.Incarnation = 2 })
+	if err := m.wait(t); err == nil || !strings.Contains(err.Error(), "incarnation 2") {
+		t.Fatalf("the worker ended with %v, want the new incarnation", err)
+	}
+}
+
 // TestStaleState lets the changelog forget its tombstones: local state that is older has perhaps missed some and is
 // not used, whether it was made by commits or by a restore that was cut off.
 func TestStaleState(t *testing.T) {
