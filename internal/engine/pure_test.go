@@ -108,6 +108,12 @@ func TestResolve(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "made with 8 subtasks") {
 		t.Errorf("pinned parallelism that does not fit: %v", err)
 	}
+	for wanted, want := range map[int]string{4: "parallelism 4 is wanted, but its state was made with 8 subtasks", 8: "", 0: ""} {
+		_, err = resolve("app", 1, plan(), wanted, map[int]int{0: 8, 1: 8}, topics(24, 16))
+		if (err == nil) != (want == "") || err != nil && (!strings.Contains(err.Error(), want) || classify(err) != actStop) {
+			t.Errorf("parallelism %d over state of 8 subtasks: %v", wanted, err)
+		}
+	}
 	_, err = resolve("app", 1, plan(), 0, nil, map[string]txn.TopicInfo{"users": {Partitions: 1}})
 	if err == nil || !strings.Contains(err.Error(), "orders does not exist") || classify(err) != actStop {
 		t.Errorf("missing input: %v", err)

@@ -124,6 +124,9 @@ func resolve(app string, incarnation uint64, p *task.Plan, wanted int, pinned ma
 			want = wanted
 		}
 		if pin := pinned[s.ID]; pin > 0 {
+			if want != 0 && want != pin {
+				return nil, fatalf("sub-topology %d: parallelism %d is wanted, but its state was made with %d subtasks; ask for %d or leave it open (0), or start under another app.id", s.ID, want, pin, pin)
+			}
 			want = pin
 		}
 		n, err := task.ResolveParallelism(want, counts)
