@@ -560,7 +560,7 @@ func (w *world) send(ins ...input) {
 var traps = []kmsg.Key{kmsg.EndTxn, kmsg.EndTxn, kmsg.TxnOffsetCommit, kmsg.InitProducerID, kmsg.Produce, kmsg.OffsetFetch, kmsg.Fetch, kmsg.JoinGroup, kmsg.SyncGroup}
 
 // pauses are the requests at which processes are paused: those that a zombie must not get through.
-var pauses = []kmsg.Key{kmsg.EndTxn, kmsg.EndTxn, kmsg.TxnOffsetCommit, kmsg.InitProducerID, kmsg.Produce}
+var pauses = []kmsg.Key{kmsg.EndTxn, kmsg.TxnOffsetCommit, kmsg.TxnOffsetCommit, kmsg.InitProducerID, kmsg.Produce}
 
 // action is something that happens at a time.
 type action struct {
@@ -652,7 +652,8 @@ func (w *world) faultPhase(ctx context.Context) {
 					return
 				}
 				if !now {
-					m.net.trap(&trap{key: int16(key), left: 1, pause: d})
+					// Longer than a session, and now and then than a transaction may be open.
+					m.net.trap(&trap{key: int16(key), left: 1, pause: 3*time.Second + d*3/4})
 					return
 				}
 				w.note("%s is paused for %v", m.life, d)
