@@ -24,7 +24,8 @@ type SinkTopic[T any] struct {
 	// Headers gives the record headers; what it returns must not be changed afterwards. Default: none.
 	Headers func(T) []Header
 	// Time gives the record timestamp. Default: the event time; for the result of a window its end less 1 ms. Kafka
-	// has no times before 1970: they become 0.
+	// has no times before 1970: they become 0. A topic's retention goes by this time: results of events that are older
+	// than its retention.ms are deleted soon after they were written (raise it, or give the processing time here).
 	Time func(T) time.Time
 	// Tombstone says that the record's value is to be null. Default: never.
 	Tombstone func(T) bool

@@ -138,11 +138,13 @@ func main() {
 		})
 	}
 	var wrong, missing, over, under int64
+	where := map[string]int{}
 	for k, t := range truth {
 		a := got[k]
 		switch {
 		case a == nil:
 			missing++
+			where[fmt.Sprintf("window %d", k.win)]++
 		case a.n != t.n || a.sum != t.sum:
 			wrong++
 			if a.n > t.n {
@@ -154,6 +156,9 @@ func main() {
 				fmt.Printf("  %v: got %d/%d, truth %d/%d\n", k, a.n, a.sum, t.n, t.sum)
 			}
 		}
+	}
+	if len(where) > 0 && len(where) < 30 {
+		fmt.Printf("  missing: %v\n", where)
 	}
 	extra := int64(0)
 	for k := range got {
