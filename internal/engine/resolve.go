@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"encoding/binary"
 	"encoding/json"
 	"fmt"
 	"math"
@@ -30,6 +31,7 @@ type resolvedSub struct {
 	inputs      []resolvedInput
 	outputs     []resolvedOutput
 	changelogs  []string // [0] compacted; [1] compact,delete if a store expires
+	maxChange   []int    // key and value of a changelog record, in bytes, by changelog; 0 = unknown
 }
 
 type resolvedInput struct {
@@ -228,9 +230,15 @@ func (r *resolved) internalTopics(rf int16, compression string) []txn.TopicSpec 
 	return specs
 }
 
-// bind takes the real sizes of the output topics in, once all exist.
+// bind takes the real sizes of the topics that are written in, once all exist.
 func (r *resolved) bind(topics map[string]txn.TopicInfo) {
 	for _, s := range r.subs {
+		s.maxChange = make([]int, len(s.changelogs))
+		for i, c := range s.changelogs {
+			if info, ok := topics[c]; ok && info.MaxMessageBytes > 0 {
+				s.maxChange[i] = info.MaxMessageBytes - batchOverhead
+			}
+		}
 		for i := range s.outputs {
 			o := &s.outputs[i]
 			if info, ok := topics[o.topic]; ok {
@@ -242,6 +250,25 @@ func (r *resolved) bind(topics map[string]txn.TopicInfo) {
 			}
 		}
 	}
+}
+
+// checkSizes refuses changes that their changelog does not take (pure): the broker would too, and say nothing of the state.
+func (s *resolvedSub) checkSizes(changes []statestore.Change) error {
+	for i := range changes {
+		c := &changes[i]
+		size, limit := len(c.Key)+len(c.Value), s.maxChange[c.Changelog]
+		if limit == 0 || size <= limit {
+			continue
+		}
+		name := "unknown"
+		for _, st := range s.plan.Stores {
+			if len(c.Key) >= 4 && st.ID == statestore.ID(binary.BigEndian.Uint32(c.Key)) {
+				name = st.Name
+			}
+		}
+		return fatalf("state %q: an entry has %d bytes, but changelog %s takes %d; spread it over a list or a map, or raise max.message.bytes of the topic", name, size, s.changelogs[c.Changelog], limit)
+	}
+	return nil
 }
 
 // deadLetterRoom is kept for the headers of a dead letter.

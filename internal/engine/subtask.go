@@ -485,6 +485,9 @@ func (l *life) commit() error {
 			return err
 		}
 	}
+	if err := l.s.sub.checkSizes(sealed.Changelog); err != nil {
+		return err
+	}
 	if err := l.producer.ProduceChanges(l.s.ctx, sealed.Changelog); err != nil {
 		return err
 	}

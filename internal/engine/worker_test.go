@@ -450,6 +450,30 @@ func TestStandby(t *testing.T) {
 	})
 }
 
+// TestLargeState keeps a value that the changelog does not take: the worker stops at once, names the state, and says
+// what to do.
+func TestLargeState(t *testing.T) {
+	c := newCluster(t)
+	m := c.start("large", func(top *processor.Topology) {
+		words := processor.FromKeyed(top, format.String(), processor.Topic[word]{Name: "in"})
+		processor.ToTopic(processor.Process(words, "hoard", func(ctx *processor.KeyedContext[string, word, word]) {
+			all := processor.Value[[]byte](ctx, "all")
+			ctx.OnRecord(func(w word) error {
+				all.Set(make([]byte, w.N<<20))
+				return nil
+			})
+		}), "out")
+	}, memstore.NewDir("large"), nil)
+	c.send(3, 1) // values of 0, 1 and 2 MiB
+	err := m.wait(t)
+	if err == nil || !strings.Contains(err.Error(), `"hoard/all"`) || !strings.Contains(err.Error(), "large-0-changelog") || !strings.Contains(err.Error(), "max.message.bytes") {
+		t.Fatalf("the worker ended with: %v", err)
+	}
+	if strings.Contains(m.log.String(), "starts again") {
+		t.Error("the subtask tried again what cannot succeed")
+	}
+}
+
 // TestControlIsFollowed writes to the control topic while a worker runs, as another member or a newer program would.
 func TestControlIsFollowed(t *testing.T) {
 	c := newCluster(t)
