@@ -185,6 +185,8 @@ func (b *Broker) properties() string {
 		"transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000",
 		// A misspelt topic is an error, not a new topic.
 		"auto.create.topics.enable": "false",
+		// Tests write event times of years ago, and retention goes by them.
+		"log.retention.ms": "-1",
 	}
 	if o.version != V3 {
 		p["share.coordinator.state.topic.replication.factor"] = "1"
