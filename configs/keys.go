@@ -116,7 +116,7 @@ var table = []group{
 	}},
 	{"Failures", []key{
 		{name: "errors.decode", def: "dead-letter", at: func(c *Config) any { return &c.Errors.Decode }, oneOf: []string{"fail", "skip", "dead-letter"},
-			doc: "What happens to a record that cannot be decoded: stop, count it and go on, or write it to the dead letter topic and go on."},
+			doc: "What happens to a record that cannot be decoded, has no event time, cannot be encoded or is too large for its topic, where the program says nothing else: stop, count it and go on, or write it to the dead-letter topic and go on."},
 		{name: "restart.backoff-min", def: "200ms", at: func(c *Config) any { return &c.Restart.BackoffMin }, min: ms, max: hour,
 			doc: "Wait before the first restart of a failed subtask. It doubles with each."},
 		{name: "restart.backoff-max", def: "10s", at: func(c *Config) any { return &c.Restart.BackoffMax }, min: ms, max: hour,
