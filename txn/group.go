@@ -169,6 +169,47 @@ func (g *Group) WaitChange(ctx context.Context, since Ownership) error {
 	}
 }
 
+// Owner is the member of the group that owns a subtask.
+type Owner struct {
+	Member string // instance id of a static member, else the member id
+	Host   string // as the coordinator sees it
+}
+
+// Owners asks the group's coordinator who owns what. It is for people: the answer may be out of date, and is empty
+// while the group rebalances.
+func (g *Group) Owners(ctx context.Context) (map[record.SubtaskID]Owner, error) {
+	req := kmsg.NewPtrDescribeGroupsRequest()
+	req.Groups = []string{g.c.opts.AppID}
+	resp, err := g.c.Request(ctx, req)
+	if err != nil {
+		return nil, fmt.Errorf("describe group %s: %w", g.c.opts.AppID, err)
+	}
+	owners := make(map[record.SubtaskID]Owner)
+	for _, described := range resp.(*kmsg.DescribeGroupsResponse).Groups {
+		if err := kerr.ErrorForCode(described.ErrorCode); err != nil {
+			return nil, fmt.Errorf("describe group %s: %w", g.c.opts.AppID, err)
+		}
+		for _, m := range described.Members {
+			var a kmsg.ConsumerMemberAssignment
+			if err := a.ReadFrom(m.MemberAssignment); err != nil {
+				continue // it has none
+			}
+			at := make(map[string][]int32)
+			for _, t := range a.Topics {
+				at[t.Topic] = t.Partitions
+			}
+			o := Owner{Member: m.MemberID, Host: m.ClientHost}
+			if m.InstanceID != nil {
+				o.Member = *m.InstanceID
+			}
+			for _, id := range g.layout.subtasksIn(at) {
+				owners[id] = o
+			}
+		}
+	}
+	return owners, nil
+}
+
 // Err delivers at most one error: the group has ended for a reason that does not heal (ErrFencedInstance,
 // ErrTopologyDiffers, ErrAuthorization, ErrGroupProtocol, *TopicError ...). All subtasks are Lost, Close is still
 // needed.

@@ -64,6 +64,20 @@ func TestKafkaGroup(t *testing.T) {
 	m2 := w.join(t, b.Brokers(), "m2", l, opts)
 	m3 := w.join(t, b.Brokers(), "m3", l, opts)
 	settle(t, l, m1, m2, m3)
+	testutil.Eventually(t, patience, func() error {
+		owners, err := m3.g.Owners(t.Context())
+		if err != nil {
+			return err
+		}
+		for _, m := range []*member{m1, m2, m3} {
+			for _, id := range m.has() {
+				if word, _ := m.g.Ownership(id); owners[id].Member == "" || owners[id].Member != word.MemberID || owners[id].Host == "" {
+					return fmt.Errorf("the owner of %s is %+v, want %+v", id, owners[id], word)
+				}
+			}
+		}
+		return nil
+	})
 	if err := m2.g.Close(t.Context(), true); err != nil {
 		t.Fatal(err)
 	}

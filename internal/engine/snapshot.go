@@ -18,7 +18,7 @@ func (w *Worker) Status() Status {
 		st.Error = w.failure.Error()
 	}
 	subs := w.list()
-	topo, cluster := w.topo, w.cluster
+	topo, cluster, owners := w.topo, w.cluster, w.owners
 	w.mu.Unlock()
 	if topo == nil {
 		return st
@@ -35,7 +35,11 @@ func (w *Worker) Status() Status {
 	for _, sub := range topo.subs {
 		for k := range sub.parallelism {
 			id := record.SubtaskID{SubTopology: sub.plan.ID, Index: k}
-			st.Owners = append(st.Owners, OwnerStatus{Subtask: id.String(), Local: local[id]})
+			o := OwnerStatus{Subtask: id.String(), Local: local[id], Member: owners[id].Member, Host: owners[id].Host}
+			if o.Local && st.Instance != "" && o.Member != st.Instance { // we know better
+				o.Member, o.Host = st.Instance, ""
+			}
+			st.Owners = append(st.Owners, o)
 		}
 	}
 	return st

@@ -22,10 +22,13 @@ type Status struct {
 	Owners      []OwnerStatus   `json:"owners"`   // of all subtasks of the app, as far as known
 }
 
-// OwnerStatus says which subtasks this worker does not own.
+// OwnerStatus says who owns a subtask. Members of other processes are as the group's coordinator named them when it was
+// last asked, every Options.HouseKeeping; they are left out until then.
 type OwnerStatus struct {
 	Subtask string `json:"subtask"`
 	Local   bool   `json:"local"`
+	Member  string `json:"member,omitempty"` // instance id of a static member, else the member id
+	Host    string `json:"host,omitempty"`   // as the coordinator sees it
 }
 
 // State is the life of a worker.

@@ -6,7 +6,7 @@
 //	poll loop        one per worker: runs consumer commands, polls, hands records to inboxes; never waits for a subtask
 //	group session    calls Assigned, Revoked and Lost from one goroutine of txn
 //	subtask          one per owned subtask: owns its producer, store, task; everything else reaches it as a message
-//	janitor          one per worker: deletes consumed repartition records, checks topic identities
+//	janitor          one per worker: deletes consumed repartition records, checks topic identities, asks who owns what
 //	follower         one per worker: reads the control topic
 //
 // All end with Run. A subtask is dropped, never aborted in place: for every outcome but Committed it closes its
@@ -49,6 +49,7 @@ type Worker struct {
 	totals   map[record.SubtaskID]*totals
 	stopping bool
 	topicIDs map[string][16]byte
+	owners   map[record.SubtaskID]txn.Owner // as last heard; replaced, never changed
 
 	fatal chan error     // cap 1: first error that stops the worker
 	wg    sync.WaitGroup // subtasks
@@ -468,7 +469,7 @@ func (w *Worker) agreed(s txn.ControlState) {
 	}
 }
 
-// janitor deletes consumed repartition records and checks that no topic was replaced.
+// janitor deletes consumed repartition records, checks that no topic was replaced, and asks who owns what.
 func (w *Worker) janitor(ctx context.Context) {
 	tick := time.NewTicker(w.opts.HouseKeeping)
 	defer tick.Stop()
@@ -482,6 +483,7 @@ func (w *Worker) janitor(ctx context.Context) {
 		cctx, cancel := context.WithTimeout(ctx, max(w.opts.HouseKeeping, time.Second))
 		w.purge(cctx)
 		missing = w.checkTopics(cctx, missing)
+		w.askOwners(cctx)
 		cancel()
 	}
 }
@@ -503,6 +505,23 @@ func (w *Worker) purge(ctx context.Context) {
 	if err := w.cluster.DeleteRecords(ctx, before); err != nil && ctx.Err() == nil {
 		w.log.Warn("delete consumed repartition records", "error", err)
 	}
+}
+
+// askOwners hears who owns what, for the status alone: it may be out of date, and fail.
+func (w *Worker) askOwners(ctx context.Context) {
+	w.mu.Lock()
+	g := w.group
+	w.mu.Unlock()
+	if g == nil {
+		return
+	}
+	owners, err := g.Owners(ctx)
+	if err != nil {
+		return
+	}
+	w.mu.Lock()
+	w.owners = owners
+	w.mu.Unlock()
 }
 
 // checkTopics compares the topics with what they were; missing are those that were not there last time, and it returns

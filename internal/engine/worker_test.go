@@ -450,6 +450,40 @@ func TestStandby(t *testing.T) {
 	})
 }
 
+// TestOwners asks each of two members who owns what.
+func TestOwners(t *testing.T) {
+	c := newCluster(t)
+	often := func(o *engine.Options) { o.HouseKeeping = 50 * time.Millisecond }
+	members := []*member{
+		c.start("words", countWords, memstore.NewDir("words"), often),
+		c.start("words", countWords, memstore.NewDir("words"), often),
+	}
+	testutil.Eventually(t, patience, func() error {
+		has := map[string]string{} // by subtask
+		for _, m := range members {
+			st := m.w.Status()
+			for _, s := range st.Subtasks {
+				has[s.ID] = st.Instance
+			}
+			if len(st.Subtasks) != nparts {
+				return fmt.Errorf("%s has %d subtasks", st.Instance, len(st.Subtasks))
+			}
+		}
+		for _, m := range members {
+			st := m.w.Status()
+			if len(st.Owners) != 2*nparts {
+				return fmt.Errorf("%s knows %d subtasks", st.Instance, len(st.Owners))
+			}
+			for _, o := range st.Owners {
+				if o.Member != has[o.Subtask] || o.Local != (o.Member == st.Instance) || o.Host == "" {
+					return fmt.Errorf("%s says of %s: %+v, want %s", st.Instance, o.Subtask, o, has[o.Subtask])
+				}
+			}
+		}
+		return nil
+	})
+}
+
 // TestLargeState keeps a value that the changelog does not take: the worker stops at once, names the state, and says
 // what to do.
 func TestLargeState(t *testing.T) {
