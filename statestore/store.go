@@ -69,6 +69,8 @@ type Dir interface {
 	Open(id Identity) (Store, error)
 	// Wipe removes the store of id.Subtask; it must be closed.
 	Wipe(id Identity) error
+	// Subtasks lists the subtasks of an incarnation that have a store, sorted as text (record.SubtaskID.String).
+	Subtasks(incarnation uint64) ([]string, error)
 	// InstanceID is the static group member id kept in the directory; it is made on first use.
 	InstanceID() (string, error)
 	Close() error

@@ -122,7 +122,12 @@ func (w *Worker) run(ctx context.Context) error {
 	defer func() { cancel(); helpers.Wait(); consumer.Close() }()
 
 	w.setState(StateJoining)
-	group, err := cluster.Join(ctx, w.topo.layout(), handler{w})
+	layout := w.topo.layout()
+	layout.Held, err = w.held()
+	if err != nil {
+		return w.startError(ctx, err)
+	}
+	group, err := cluster.Join(ctx, layout, handler{w})
 	if err != nil {
 		return w.startError(ctx, err)
 	}
@@ -145,6 +150,23 @@ func (w *Worker) run(ctx context.Context) error {
 		return failure
 	}
 	return stopErr
+}
+
+// held are the subtasks whose state lies on this worker's disk: a member that comes back after its session has expired
+// should get them again.
+func (w *Worker) held() ([]record.SubtaskID, error) {
+	names, err := w.opts.Dir.Subtasks(w.topo.incarnation)
+	if err != nil {
+		return nil, err
+	}
+	var ids []record.SubtaskID
+	for _, name := range names {
+		id, err := record.ParseSubtaskID(name)
+		if err == nil && id.SubTopology < len(w.topo.subs) && id.Index < w.topo.subs[id.SubTopology].parallelism {
+			ids = append(ids, id)
+		}
+	}
+	return ids, nil
 }
 
 // startError keeps a stop that was asked for during the start from looking like a failure.

@@ -132,6 +132,23 @@ func (d *Dir) Open(id statestore.Identity) (statestore.Store, error) {
 	return &Store{dir: d, saved: s, root: s.root, meta: s.meta, hasMeta: s.hasMeta}, nil
 }
 
+// Subtasks implements statestore.Dir.
+func (d *Dir) Subtasks(incarnation uint64) ([]string, error) {
+	d.disk.mu.Lock()
+	defer d.disk.mu.Unlock()
+	if err := d.alive(); err != nil {
+		return nil, err
+	}
+	var subtasks []string
+	for _, s := range d.disk.stores {
+		if s.id.Incarnation == incarnation {
+			subtasks = append(subtasks, s.id.Subtask)
+		}
+	}
+	slices.Sort(subtasks)
+	return subtasks, nil
+}
+
 // Wipe implements statestore.Dir.
 func (d *Dir) Wipe(id statestore.Identity) error {
 	d.disk.mu.Lock()

@@ -301,6 +301,24 @@ func (d *Dir) Open(id statestore.Identity) (statestore.Store, error) {
 	return s, nil
 }
 
+// Subtasks implements statestore.Dir.
+func (d *Dir) Subtasks(incarnation uint64) ([]string, error) {
+	path := d.fs.PathJoin(d.path, strconv.FormatUint(incarnation, 10))
+	names, err := d.fs.List(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list state stores in %s: %w", path, err)
+	}
+	names = slices.DeleteFunc(names, func(name string) bool {
+		_, err := record.ParseSubtaskID(name)
+		return err != nil // what is left of a wipe
+	})
+	slices.Sort(names)
+	return names, nil
+}
+
 // Wipe implements statestore.Dir. After a crash in the middle the store is either whole or gone.
 func (d *Dir) Wipe(id statestore.Identity) error {
 	path, err := d.dbPath(id)

@@ -578,6 +578,18 @@ func testCrash(t *testing.T, w World) {
 	}
 }
 
+func wantSubtasks(t *testing.T, d statestore.Dir, want ...string) {
+	t.Helper()
+	got, err := d.Subtasks(ID("0_0").Incarnation)
+	must(t, err)
+	if !slices.Equal(got, want) {
+		t.Fatalf("stores of %v, want %v", got, want)
+	}
+	if got, err = d.Subtasks(77); err != nil || len(got) > 0 {
+		t.Fatalf("stores of another incarnation: %v, %v", got, err)
+	}
+}
+
 func testWipe(t *testing.T, w World) {
 	d, s := open(t, w)
 	other := openStore(t, d, ID("0_1"))
@@ -588,7 +600,9 @@ func testWipe(t *testing.T, w World) {
 	wantErr(t, d.Wipe(ID("0_0")), nil, "open", "0_0")
 	wantGet(t, s, "a", "1")
 	must(t, s.Close())
+	wantSubtasks(t, d, "0_0", "0_1")
 	must(t, d.Wipe(ID("0_0")))
+	wantSubtasks(t, d, "0_1")
 	must(t, d.Wipe(ID("0_0"))) // nothing there: fine
 	must(t, d.Wipe(ID("5_5")))
 	s = openStore(t, d, ID("0_0"))
