@@ -12,6 +12,7 @@ import (
 	"maps"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -121,17 +122,32 @@ func Arm(name string, fn func() error) (*Point, error) {
 	return p, nil
 }
 
-// ArmSpec arms the points of a list "name:action[,name:action]". Actions: exit (the process ends at once with status
-// 137, as if it were killed), sleep(<duration>), error (Hit returns ErrInjected). An empty spec arms nothing.
+// ArmSpec arms the points of a list "name:action[@n][,name:action[@n]]". Actions: exit (the process ends at once with
+// status 137, as if it were killed), sleep(<duration>), error (Hit returns ErrInjected). With @n nothing happens before
+// the n-th time the point is passed. An empty spec arms nothing.
 func ArmSpec(spec string) error {
 	if spec == "" {
 		return nil
 	}
 	for one := range strings.SplitSeq(spec, ",") {
 		name, action, _ := strings.Cut(strings.TrimSpace(one), ":")
+		action, count, counted := strings.Cut(action, "@")
 		fn, err := parseAction(action)
 		if err != nil {
 			return fmt.Errorf("failpoint %q: %w", one, err)
+		}
+		if counted {
+			n, err := strconv.ParseInt(count, 10, 64)
+			if err != nil || n < 1 {
+				return fmt.Errorf("failpoint %q: %q is no count, want a number from 1 on, as in exit@20", one, count)
+			}
+			act, passed := fn, new(atomic.Int64)
+			fn = func() error {
+				if passed.Add(1) < n {
+					return nil
+				}
+				return act()
+			}
 		}
 		if _, err := Arm(name, fn); err != nil {
 			return err

@@ -57,7 +57,15 @@ func TestArmSpec(t *testing.T) {
 	if err := Hit(BeforeEndTxn); err != nil || time.Since(start) <= 0 {
 		t.Fatalf("sleep: %v", err)
 	}
-	for _, bad := range []string{"nope:exit", "after-end-txn", "after-end-txn:kill", "before-flush:sleep(x)", "before-flush:sleep(-1s)", ","} {
+	if err := ArmSpec("after-flush:error@3"); err != nil {
+		t.Fatal(err)
+	}
+	for i := 1; i <= 4; i++ {
+		if err := Hit(AfterFlush); errors.Is(err, ErrInjected) != (i >= 3) {
+			t.Fatalf("error@3, pass %d: %v", i, err)
+		}
+	}
+	for _, bad := range []string{"after-flush:exit@0", "after-flush:exit@x", "nope:exit", "after-end-txn", "after-end-txn:kill", "before-flush:sleep(x)", "before-flush:sleep(-1s)", ","} {
 		if err := ArmSpec(bad); err == nil {
 			t.Errorf("ArmSpec(%q): want an error", bad)
 		}

@@ -1,0 +1,138 @@
+package integration
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/millrace-stream/millrace/internal/failpoint"
+	"github.com/millrace-stream/millrace/internal/testutil"
+	"github.com/millrace-stream/millrace/test/kafka"
+)
+
+// TestFailpoints lets a worker end itself, as if it were killed, at each named point of a commit under load, and takes
+// over at once with its state directory.
+func TestFailpoints(t *testing.T) {
+	t.Parallel()
+	j := newJob(t, kafka.Shared(t), totalJob)
+	dir := t.TempDir()
+	stopFeed := j.feed(10)
+	for name := range failpoint.Points() {
+		n := 25
+		if name == failpoint.AfterInitProducerID {
+			n = 1 // passed once for each subtask
+		}
+		p := j.worker(dir, fmt.Sprintf("%s=%s:exit@%d", failpoint.Env, name, n))
+		if code := p.Wait(t, patience); code != 137 {
+			t.Fatalf("%s: exit code %d, want 137:\n%s", name, code, p.Output())
+		}
+	}
+	p := j.worker(dir)
+	j.progress()
+	stopFeed()
+	j.committed(p)
+	stop(t, p)
+	j.check()
+}
+
+// TestZombie stops a worker's process for longer than its session, lets the other take over, and wakes it up: it must
+// neither write nor disturb for good.
+func TestZombie(t *testing.T) {
+	t.Parallel()
+	j := newJob(t, kafka.Shared(t), totalJob)
+	j.env = []string{"MILLRACE_GROUP_SESSION_TIMEOUT=3s"}
+	a, b := j.worker(t.TempDir()), j.worker(t.TempDir())
+	stopFeed := j.feed(10)
+	for _, p := range []*kafka.Proc{a, b} {
+		p.WaitOutput(t, "subtask runs", patience)
+	}
+	j.progress()
+	for range 2 {
+		b.Signal(t, syscall.SIGSTOP)
+		j.progress() // every partition: the other has taken over
+		b.Signal(t, syscall.SIGCONT)
+		testutil.Eventually(t, patience, func() error { // it is a member again
+			if n := strings.Count(b.Output(), "subtask runs"); n < 3 {
+				return fmt.Errorf("the woken worker started %d subtasks", n)
+			}
+			return nil
+		})
+		j.progress()
+	}
+	stopFeed()
+	j.committed(a, b)
+	stop(t, a, b)
+	j.check()
+}
+
+// TestChaos runs three workers under load while one after the other is killed and comes back, and while the broker is
+// killed and restarted.
+func TestChaos(t *testing.T) {
+	t.Parallel()
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	rnd := rand.New(rand.NewPCG(seed, 1))
+	for _, program := range []string{totalJob, windowJob} {
+		t.Run(program, func(t *testing.T) {
+			b := kafka.Start(t)
+			j := newJob(t, b, program)
+			j.env = []string{"MILLRACE_GROUP_SESSION_TIMEOUT=3s", "MILLRACE_RESTART_MAX_ATTEMPTS=100", "MILLRACE_RESTART_BACKOFF_MAX=1s"}
+			dirs := []string{t.TempDir(), t.TempDir(), t.TempDir()}
+			ps := make([]*kafka.Proc, len(dirs))
+			for i, dir := range dirs {
+				ps[i] = j.worker(dir)
+			}
+			stopFeed := j.feed(10)
+			// alive starts dead workers again, as their supervisor would, until the input is nearly caught up with.
+			alive := func() {
+				t.Helper()
+				testutil.Eventually(t, patience, func() error {
+					for i, p := range ps {
+						if !p.Running() {
+							ps[i] = j.worker(dirs[i])
+						}
+					}
+					lag, err := j.lag()
+					if err == nil && lag > 2000 {
+						err = fmt.Errorf("lag %d", lag)
+					}
+					return err
+				})
+			}
+			for range 6 {
+				i := rnd.IntN(len(ps))
+				ps[i].Kill(t)
+				if rnd.IntN(2) == 0 {
+					ps[i] = j.worker(dirs[i])
+				}
+				pause(time.Duration(500+rnd.IntN(2000)) * time.Millisecond)
+				alive()
+			}
+			if err := b.Kill(); err != nil {
+				t.Fatal(err)
+			}
+			if err := b.Restart(); err != nil {
+				t.Fatal(err)
+			}
+			alive()
+			stopFeed()
+			j.closeWindows()
+			testutil.Eventually(t, 2*patience, func() error {
+				alive()
+				lag, err := j.lag()
+				if err == nil && lag != 0 {
+					err = fmt.Errorf("lag %d", lag)
+				}
+				return err
+			})
+			stop(t, ps...)
+			j.check()
+		})
+	}
+}
+
+// pause lets the faults spread over time; nothing is synchronised by it.
+func pause(d time.Duration) { <-time.After(d) }
