@@ -111,8 +111,8 @@ func TestChaos(t *testing.T) {
 				pause(time.Duration(500+rnd.IntN(2000)) * time.Millisecond)
 				alive()
 			}
-			// Stopped, not killed: a single broker that is killed while it completes transactions has left a group's offsets
-			// unstable for good in one of four runs; whose fault that is has to be found out.
+			// Stopped, not killed: a single broker that is killed while it completes transactions has left a hanging
+			// transaction on the offsets topic in one of four runs, of which its coordinator knew nothing.
 			if err := b.Stop(); err != nil {
 				t.Fatal(err)
 			}
