@@ -455,11 +455,6 @@ func (l *life) partition(input int, p int32) record.TopicPartition {
 // finish commits what was processed, brings the store up to date, and ends.
 func (l *life) finish() error {
 	l.s.setState(SubtaskStopping, nil)
-	if outs := l.task.TakeOutputs(); len(outs) > 0 {
-		if err := l.producer.Produce(l.s.ctx, outs); err != nil {
-			return err
-		}
-	}
 	if !l.oldestInput.IsZero() || l.moved() {
 		if err := l.commit(); err != nil {
 			return err
