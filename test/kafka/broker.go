@@ -20,7 +20,7 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
-	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
 const (
@@ -32,17 +32,22 @@ const (
 // Broker is a running Kafka broker. Its methods may be called from several goroutines, but Stop, Kill and Restart
 // only from one.
 type Broker struct {
-	opts  *options
-	dir   string // everything that belongs to it
-	libs  string
-	java  string
-	ports [3]int // internal, client, controller
-	certs *Certs
+	access
+	opts       *options
+	site       site
+	node       int      // its id, and its place among voters
+	voters     []string // addresses of the controllers of the cluster
+	ports      []int    // internal, client, controller
+	dir        string   // everything that belongs to it
+	advertised string   // address of the client listener as clients are told it
+	certs      *Certs
 
-	mu    sync.Mutex
-	child *child // nil when stopped
-	admin *kgo.Client
+	childMu sync.Mutex
+	child   *child // nil when stopped
 }
+
+// site is what a machine must have to run brokers.
+type site struct{ java, libs string }
 
 // The one broker of this test binary that Shared hands out.
 var shared struct {
@@ -98,6 +103,14 @@ func stopShared(failed bool) error {
 
 // start retries with other ports: between choosing a free one and the broker's bind, another process may take it.
 func start(o *options) (*Broker, error) {
+	bs, err := startNodes(o, 1)
+	if err != nil {
+		return nil, err
+	}
+	return bs[0], nil
+}
+
+func startNodes(o *options, n int) ([]*Broker, error) {
 	java, err := exec.LookPath("java")
 	if err != nil {
 		return nil, fmt.Errorf("start Kafka %s: Java is missing: %w; install a runtime 17 or newer (Debian: apt-get install openjdk-17-jre-headless), or set %s=1 to leave out the tests on real brokers", o.version, err, SkipEnv)
@@ -107,9 +120,9 @@ func start(o *options) (*Broker, error) {
 		return nil, err
 	}
 	for try := 1; ; try++ {
-		b, err := startOnce(o, java, libs)
+		bs, err := startOnce(o, site{java, libs}, n)
 		if err == nil {
-			return b, nil
+			return bs, nil
 		}
 		if try == portTries || !strings.Contains(err.Error(), "Address already in use") {
 			return nil, err
@@ -117,65 +130,107 @@ func start(o *options) (*Broker, error) {
 	}
 }
 
-func startOnce(o *options, java, libs string) (_ *Broker, err error) {
-	dir, err := os.MkdirTemp("", "millrace-kafka-")
-	if err != nil {
-		return nil, fmt.Errorf("create the broker's folder: %w", err)
-	}
-	b := &Broker{opts: o, dir: dir, java: java, libs: libs}
+// startOnce starts the nodes of a cluster, all at the same time: none is ready before most are there.
+func startOnce(o *options, s site, n int) (_ []*Broker, err error) {
+	var bs []*Broker
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, b.dispose(false))
+			for _, b := range bs {
+				err = errors.Join(err, b.dispose(false))
+			}
 		}
 	}()
-	if b.ports, err = freePorts(); err != nil {
+	ports, err := freePorts(3 * n)
+	if err != nil {
 		return nil, err
 	}
-	if o.tls {
-		if b.certs, err = newCerts(dir); err != nil {
-			return nil, err
+	var voters []string
+	for i := range n {
+		voters = append(voters, loopback(ports[3*i+2]))
+	}
+	for i := range n {
+		dir, err := os.MkdirTemp("", "millrace-kafka-")
+		if err != nil {
+			return nil, fmt.Errorf("create the broker's folder: %w", err)
+		}
+		b := &Broker{opts: o, site: s, dir: dir, node: i + 1, voters: voters, ports: ports[3*i : 3*i+3]}
+		b.seeds, b.advertised = []string{loopback(b.ports[0])}, loopback(b.ports[1])
+		if o.advertise != nil {
+			b.advertised = o.advertise(b.advertised)
+		}
+		bs = append(bs, b)
+	}
+	var id [16]byte
+	_, _ = rand.Read(id[:]) // never fails
+	failed := make([]error, n)
+	var wg sync.WaitGroup
+	for i, b := range bs {
+		wg.Go(func() { failed[i] = b.setUp(base64.RawURLEncoding.EncodeToString(id[:])) })
+	}
+	wg.Wait()
+	if err := errors.Join(failed...); err != nil {
+		return nil, err
+	}
+	return bs, bs[0].addUsers()
+}
+
+// setUp writes the broker's files and starts it.
+func (b *Broker) setUp(clusterID string) error {
+	if b.opts.tls {
+		var err error
+		if b.certs, err = newCerts(b.dir); err != nil {
+			return err
 		}
 	}
 	if err := os.WriteFile(b.path("server.properties"), []byte(b.properties()), 0o600); err != nil {
-		return nil, fmt.Errorf("write the broker's properties: %w", err)
+		return fmt.Errorf("write the broker's properties: %w", err)
 	}
-	if err := b.format(); err != nil {
-		return nil, err
+	if err := b.format(clusterID); err != nil {
+		return err
 	}
-	if err := b.launch(); err != nil {
-		return nil, err
-	}
-	return b, b.addUsers()
+	return b.launch()
 }
+
+func loopback(port int) string { return "127.0.0.1:" + strconv.Itoa(port) }
 
 func (b *Broker) path(name string) string { return filepath.Join(b.dir, name) }
 
 // properties of the broker, one per line.
 func (b *Broker) properties() string {
 	o := b.opts
-	addr := func(port int) string { return "127.0.0.1:" + strconv.Itoa(port) }
+	var voters []string
+	for i, addr := range b.voters {
+		voters = append(voters, strconv.Itoa(i+1)+"@"+addr)
+	}
+	replicas, minISR := strconv.Itoa(len(b.voters)), strconv.Itoa(len(b.voters)/2+1) // 1 of 1, 2 of 3
 	p := map[string]string{
 		"process.roles":                  "broker,controller",
-		"node.id":                        "1",
-		"controller.quorum.voters":       "1@" + addr(b.ports[2]),
+		"node.id":                        strconv.Itoa(b.node),
+		"controller.quorum.voters":       strings.Join(voters, ","),
 		"controller.listener.names":      "CONTROLLER",
-		"listeners":                      "INTERNAL://" + addr(b.ports[0]) + ",CLIENT://" + addr(b.ports[1]) + ",CONTROLLER://" + addr(b.ports[2]),
-		"advertised.listeners":           "INTERNAL://" + addr(b.ports[0]) + ",CLIENT://" + addr(b.ports[1]),
+		"listeners":                      "INTERNAL://" + loopback(b.ports[0]) + ",CLIENT://" + loopback(b.ports[1]) + ",CONTROLLER://" + loopback(b.ports[2]),
+		"advertised.listeners":           "INTERNAL://" + loopback(b.ports[0]) + ",CLIENT://" + b.advertised,
 		"listener.security.protocol.map": "INTERNAL:PLAINTEXT,CONTROLLER:PLAINTEXT,CLIENT:" + o.protocol(),
 		"inter.broker.listener.name":     "INTERNAL",
 		"log.dirs":                       b.path("data"),
 
-		// One broker, and quick to start: few partitions and threads, small buffers.
-		"default.replication.factor":               "1",
-		"offsets.topic.replication.factor":         "1",
-		"offsets.topic.num.partitions":             "4",
-		"transaction.state.log.replication.factor": "1",
-		"transaction.state.log.min.isr":            "1",
-		"transaction.state.log.num.partitions":     "4",
-		"num.network.threads":                      "2",
-		"num.io.threads":                           "4",
-		"background.threads":                       "2",
-		"log.cleaner.dedupe.buffer.size":           "16777216",
+		// What was acknowledged is never lost, as long as one broker at a time is down.
+		"default.replication.factor":               replicas,
+		"min.insync.replicas":                      minISR,
+		"unclean.leader.election.enable":           "false",
+		"offsets.topic.replication.factor":         replicas,
+		"transaction.state.log.replication.factor": replicas,
+		"transaction.state.log.min.isr":            minISR,
+		// Leaders move when a test moves them.
+		"auto.leader.rebalance.enable": "false",
+
+		// Quick to start: few partitions and threads, small buffers.
+		"offsets.topic.num.partitions":         "4",
+		"transaction.state.log.num.partitions": "4",
+		"num.network.threads":                  "2",
+		"num.io.threads":                       "4",
+		"background.threads":                   "2",
+		"log.cleaner.dedupe.buffer.size":       "16777216",
 
 		// Tests wait for these.
 		"group.initial.rebalance.delay.ms":                            "0",
@@ -189,8 +244,8 @@ func (b *Broker) properties() string {
 		"log.retention.ms": "-1",
 	}
 	if o.version != V3 {
-		p["share.coordinator.state.topic.replication.factor"] = "1"
-		p["share.coordinator.state.topic.min.isr"] = "1"
+		p["share.coordinator.state.topic.replication.factor"] = replicas
+		p["share.coordinator.state.topic.min.isr"] = minISR
 		p["share.coordinator.state.topic.num.partitions"] = "1"
 	}
 	if o.tls {
@@ -231,11 +286,11 @@ func (b *Broker) jvm(log *os.File, class string, args ...string) *exec.Cmd {
 	if level == "" {
 		level = "warn"
 	}
-	cmd := exec.Command(b.java, append([]string{
+	cmd := exec.Command(b.site.java, append([]string{
 		// The broker lives a minute or two on a machine that does other work: the first compiler only, one GC thread.
-		"-Xms256m", "-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1",
+		"-Xms" + strconv.Itoa(b.opts.heap*2/3) + "m", "-Xmx" + strconv.Itoa(b.opts.heap) + "m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1",
 		"-Djava.awt.headless=true", "-Dorg.slf4j.simpleLogger.defaultLogLevel=" + level, "-Dorg.slf4j.simpleLogger.showDateTime=true",
-		"-cp", filepath.Join(b.libs, "*"), class,
+		"-cp", filepath.Join(b.site.libs, "*"), class,
 	}, args...)...)
 	cmd.Dir, cmd.Stdout, cmd.Stderr = b.dir, log, log
 	return cmd
@@ -257,17 +312,15 @@ func (b *Broker) logTail() string {
 	return tail(string(log), 8192)
 }
 
-// format prepares the storage: a new cluster id and the feature levels.
-func (b *Broker) format() error {
+// format prepares the storage: the cluster id and the feature levels.
+func (b *Broker) format(clusterID string) error {
 	log, err := b.openLog()
 	if err != nil {
 		return err
 	}
 	defer func() { _ = log.Close() }()
-	var id [16]byte
-	_, _ = rand.Read(id[:]) // never fails
 	// With an equals sign, since an id may begin with a dash.
-	args := []string{"format", "--cluster-id=" + base64.RawURLEncoding.EncodeToString(id[:]), "-c", b.path("server.properties")}
+	args := []string{"format", "--cluster-id=" + clusterID, "-c", b.path("server.properties")}
 	for _, f := range b.opts.features {
 		args = append(args, "--feature", f)
 	}
@@ -295,9 +348,9 @@ func (b *Broker) launch() error {
 	if err != nil {
 		return err
 	}
-	b.mu.Lock()
+	b.childMu.Lock()
 	b.child = c
-	b.mu.Unlock()
+	b.childMu.Unlock()
 	if err := b.waitReady(c); err != nil {
 		return errors.Join(fmt.Errorf("start Kafka %s: %w\n%s", b.opts.version, err, b.logTail()), b.Kill())
 	}
@@ -324,7 +377,7 @@ func (b *Broker) waitReady(c *child) error {
 
 func (b *Broker) probe() error {
 	for _, port := range b.ports[:2] {
-		conn, err := net.DialTimeout("tcp", "127.0.0.1:"+strconv.Itoa(port), time.Second)
+		conn, err := net.DialTimeout("tcp", loopback(port), time.Second)
 		if err != nil {
 			return fmt.Errorf("reach the broker: %w", err)
 		}
@@ -332,32 +385,20 @@ func (b *Broker) probe() error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
-	adm, err := b.adminClient()
-	if err != nil {
+	if _, err := b.adminClient(); err != nil {
 		return err
 	}
-	m, err := adm.BrokerMetadata(ctx)
+	req := kmsg.NewPtrMetadataRequest()
+	req.Topics = []kmsg.MetadataRequestTopic{} // none
+	// This very broker: another one would count it in for some time after it was killed.
+	resp, err := req.RequestWith(ctx, b.admin.SeedBrokers()[0])
 	if err != nil {
 		return fmt.Errorf("ask for the broker list: %w", err)
 	}
-	if len(m.Brokers) != 1 {
+	if !slices.ContainsFunc(resp.Brokers, func(m kmsg.MetadataResponseBroker) bool { return int(m.NodeID) == b.node }) {
 		return errors.New("the broker is not registered yet")
 	}
 	return nil
-}
-
-// adminClient is one client for our own needs, made at first use.
-func (b *Broker) adminClient() (*kadm.Client, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.admin == nil {
-		cl, err := kgo.NewClient(kgo.SeedBrokers(b.internalAddr()), kgo.DisableClientMetrics(), kgo.MetadataMinAge(100*time.Millisecond))
-		if err != nil {
-			return nil, fmt.Errorf("make an admin client: %w", err)
-		}
-		b.admin = cl
-	}
-	return kadm.NewClient(b.admin), nil
 }
 
 // addUsers makes the SCRAM credentials; those of PLAIN are in the properties.
@@ -389,18 +430,18 @@ func (b *Broker) addUsers() error {
 }
 
 // Brokers are the bootstrap addresses of the client listener, which has the security that the options ask for.
-func (b *Broker) Brokers() []string { return []string{"127.0.0.1:" + strconv.Itoa(b.ports[1])} }
+func (b *Broker) Brokers() []string { return []string{b.advertised} }
 
-// internalAddr is the plain listener on which everything is allowed.
-func (b *Broker) internalAddr() string { return "127.0.0.1:" + strconv.Itoa(b.ports[0]) }
+// Node is the broker's id.
+func (b *Broker) Node() int32 { return int32(b.node) }
 
 // Certs are the certificate files of a broker with TLS, else nil.
 func (b *Broker) Certs() *Certs { return b.certs }
 
 // Pid of the broker's process, 0 when it is stopped.
 func (b *Broker) Pid() int {
-	b.mu.Lock()
-	defer b.mu.Unlock()
+	b.childMu.Lock()
+	defer b.childMu.Unlock()
 	if b.child == nil {
 		return 0
 	}
@@ -409,8 +450,8 @@ func (b *Broker) Pid() int {
 
 // Running says whether the broker's process is alive.
 func (b *Broker) Running() bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
+	b.childMu.Lock()
+	defer b.childMu.Unlock()
 	return b.child != nil && b.child.running()
 }
 
@@ -421,10 +462,10 @@ func (b *Broker) Stop() error { return b.end(syscall.SIGTERM, stopTimeout) }
 func (b *Broker) Kill() error { return b.end(syscall.SIGKILL, 10*time.Second) }
 
 func (b *Broker) end(sig syscall.Signal, timeout time.Duration) error {
-	b.mu.Lock()
+	b.childMu.Lock()
 	c := b.child
 	b.child = nil
-	b.mu.Unlock()
+	b.childMu.Unlock()
 	if c == nil {
 		return nil
 	}
@@ -449,12 +490,7 @@ func (b *Broker) Restart() error {
 // dispose ends the broker for good. Its folder is removed unless it is to be kept.
 func (b *Broker) dispose(keep bool) error {
 	err := b.Kill() // nobody needs the data any more
-	b.mu.Lock()
-	if b.admin != nil {
-		b.admin.Close()
-		b.admin = nil
-	}
-	b.mu.Unlock()
+	b.close()
 	if !keep {
 		if rerr := os.RemoveAll(b.dir); rerr != nil {
 			err = errors.Join(err, fmt.Errorf("remove the broker's folder: %w", rerr))
@@ -463,23 +499,23 @@ func (b *Broker) dispose(keep bool) error {
 	return err
 }
 
-// freePorts finds three ports that nobody listens on.
-func freePorts() (ports [3]int, err error) {
-	var open [len(ports)]net.Listener
-	for i := range open {
+// freePorts finds n ports that nobody listens on.
+func freePorts(n int) (ports []int, err error) {
+	var open []net.Listener
+	for range n {
 		// All stay open until the last is found, so that they differ.
-		if open[i], err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
+		var l net.Listener
+		if l, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
 			break
 		}
-		ports[i] = open[i].Addr().(*net.TCPAddr).Port
+		open = append(open, l)
+		ports = append(ports, l.Addr().(*net.TCPAddr).Port)
 	}
 	for _, l := range open {
-		if l != nil {
-			_ = l.Close()
-		}
+		_ = l.Close()
 	}
 	if err != nil {
-		return ports, fmt.Errorf("find free ports: %w", err)
+		return nil, fmt.Errorf("find free ports: %w", err)
 	}
 	return ports, nil
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
+	"fmt"
+	"sync"
 	"testing"
 	"time"
 
@@ -21,12 +23,43 @@ func RandomName(prefix string) string {
 	return prefix + "-" + hex.EncodeToString(b[:])
 }
 
+// access is what a Broker and a Cluster have in common: clients of the internal listeners, and what tests do with them.
+type access struct {
+	seeds []string // addresses of the internal listeners
+
+	mu    sync.Mutex
+	admin *kgo.Client
+}
+
+// adminClient is one client for our own needs, made at first use.
+func (b *access) adminClient() (*kadm.Client, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.admin == nil {
+		cl, err := kgo.NewClient(kgo.SeedBrokers(b.seeds...), kgo.DisableClientMetrics(), kgo.MetadataMinAge(100*time.Millisecond))
+		if err != nil {
+			return nil, fmt.Errorf("make an admin client: %w", err)
+		}
+		b.admin = cl
+	}
+	return kadm.NewClient(b.admin), nil
+}
+
+func (b *access) close() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.admin != nil {
+		b.admin.Close()
+		b.admin = nil
+	}
+}
+
 // Client is a client of the internal listener, where everything is allowed and nothing encrypted. It is closed at the
 // test's end.
-func (b *Broker) Client(t testing.TB, opts ...kgo.Opt) *kgo.Client {
+func (b *access) Client(t testing.TB, opts ...kgo.Opt) *kgo.Client {
 	t.Helper()
 	cl, err := kgo.NewClient(append([]kgo.Opt{
-		kgo.SeedBrokers(b.internalAddr()), kgo.DisableClientMetrics(), kgo.MetadataMinAge(100 * time.Millisecond),
+		kgo.SeedBrokers(b.seeds...), kgo.DisableClientMetrics(), kgo.MetadataMinAge(100 * time.Millisecond),
 		kgo.RecordPartitioner(kgo.StickyKeyPartitioner(nil)),
 	}, opts...)...)
 	if err != nil {
@@ -37,13 +70,14 @@ func (b *Broker) Client(t testing.TB, opts ...kgo.Opt) *kgo.Client {
 }
 
 // Admin is an admin client of the internal listener.
-func (b *Broker) Admin(t testing.TB) *kadm.Client {
+func (b *access) Admin(t testing.TB) *kadm.Client {
 	t.Helper()
 	return kadm.NewClient(b.Client(t))
 }
 
-// CreateTopic creates a topic of a random name and returns it when all partitions have a leader.
-func (b *Broker) CreateTopic(t testing.TB, partitions int, configs map[string]string) string {
+// CreateTopic creates a topic of a random name, as replicated as the brokers' default says, and returns it when all
+// partitions have a leader.
+func (b *access) CreateTopic(t testing.TB, partitions int, configs map[string]string) string {
 	t.Helper()
 	name := RandomName("topic")
 	b.CreateTopicNamed(t, name, partitions, configs)
@@ -51,7 +85,7 @@ func (b *Broker) CreateTopic(t testing.TB, partitions int, configs map[string]st
 }
 
 // CreateTopicNamed is CreateTopic with a given name.
-func (b *Broker) CreateTopicNamed(t testing.TB, name string, partitions int, configs map[string]string) {
+func (b *access) CreateTopicNamed(t testing.TB, name string, partitions int, configs map[string]string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
 	defer cancel()
@@ -63,7 +97,7 @@ func (b *Broker) CreateTopicNamed(t testing.TB, name string, partitions int, con
 	for k, v := range configs {
 		kc[k] = &v
 	}
-	if _, err := adm.CreateTopic(ctx, int32(partitions), 1, kc, name); err != nil {
+	if _, err := adm.CreateTopic(ctx, int32(partitions), -1, kc, name); err != nil {
 		t.Fatalf("create topic %s: %v", name, err)
 	}
 	for {
@@ -89,7 +123,7 @@ func hasLeaders(topic kadm.TopicDetail) bool {
 
 // Produce writes records and waits for the acknowledgements. Records with a key go to the partition of Kafka's
 // default partitioner.
-func (b *Broker) Produce(t testing.TB, records ...*kgo.Record) {
+func (b *access) Produce(t testing.TB, records ...*kgo.Record) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
 	defer cancel()
@@ -100,7 +134,7 @@ func (b *Broker) Produce(t testing.TB, records ...*kgo.Record) {
 
 // Read returns the committed records of a topic up to the last stable offset of this moment, in offset order per
 // partition.
-func (b *Broker) Read(t testing.TB, topic string) []*kgo.Record {
+func (b *access) Read(t testing.TB, topic string) []*kgo.Record {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
 	defer cancel()
@@ -134,7 +168,7 @@ func (b *Broker) Read(t testing.TB, topic string) []*kgo.Record {
 		return nil
 	}
 	// Control records are kept to see the position pass transaction markers.
-	cl, err := kgo.NewClient(kgo.SeedBrokers(b.internalAddr()), kgo.DisableClientMetrics(), kgo.KeepControlRecords(),
+	cl, err := kgo.NewClient(kgo.SeedBrokers(b.seeds...), kgo.DisableClientMetrics(), kgo.KeepControlRecords(),
 		kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{topic: from}))
 	if err != nil {
 		t.Fatalf("read topic %s: %v", topic, err)

@@ -16,10 +16,13 @@ type options struct {
 	tls      bool
 	mutual   bool
 	acls     bool
+	heap     int // MiB
+	// advertise turns the address of the client listener into the one that clients are told.
+	advertise func(addr string) string
 }
 
 func collect(opts []Option) *options {
-	o := &options{version: V4, config: map[string]string{}, users: map[string]string{}}
+	o := &options{version: V4, heap: 384, config: map[string]string{}, users: map[string]string{}}
 	for _, opt := range opts {
 		opt(o)
 	}
@@ -39,6 +42,14 @@ func Feature(nameLevel string) Option {
 
 // Config sets a broker property.
 func Config(key, value string) Option { return func(o *options) { o.config[key] = value } }
+
+// Heap bounds the JVM's heap, in MiB.
+func Heap(mib int) Option { return func(o *options) { o.heap = mib } }
+
+// Advertise makes clients connect to another address than that of the client listener: to a proxy, for example. f is
+// called with the listener's address before the broker starts, and gives the address that clients are told. It may be
+// called again with another one, if the first was taken by somebody else.
+func Advertise(f func(addr string) string) Option { return func(o *options) { o.advertise = f } }
 
 // TLS makes the client listener speak TLS with a certificate that Broker.CA signed.
 func TLS() Option { return func(o *options) { o.tls = true } }
