@@ -30,6 +30,9 @@ var level = map[string]int{
 	// What data and state look like.
 	"format":     1,
 	"statestore": 1,
+	// Where checkpoints are kept.
+	"checkpoint/blob":          1,
+	"checkpoint/blob/blobtest": 2,
 	// Implementations and pure cores over these; the Kafka border.
 	"statestore/memstore":    2,
 	"statestore/pebblestore": 2,
@@ -76,6 +79,12 @@ var homes = []home{
 		"only the Kafka border speaks to brokers: the engine must stay free of a client's types"},
 	{"github.com/cockroachdb/pebble", []string{"statestore/pebblestore"}, true,
 		"the store is behind statestore's contract and can be exchanged"},
+	{"github.com/aws/aws-sdk-go-v2", []string{"checkpoint/blob"}, false,
+		"object storage is behind one interface: nothing else may depend on one vendor's client"},
+	{"github.com/aws/smithy-go", []string{"checkpoint/blob"}, false,
+		"object storage is behind one interface: nothing else may depend on one vendor's client"},
+	{"golang.org/x/time", []string{"checkpoint/blob"}, false,
+		"one place bounds bandwidth"},
 	{"github.com/spf13/viper", []string{"configs"}, false,
 		"configuration comes in as one typed value"},
 	{"github.com/spf13/cobra", []string{"cmd", "."}, false,
