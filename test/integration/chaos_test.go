@@ -125,15 +125,21 @@ func TestChaos(t *testing.T) {
 				alive()
 			}
 			stopFeed()
+			done := func() {
+				t.Helper()
+				testutil.Eventually(t, 2*patience, func() error {
+					alive()
+					lag, err := j.lag()
+					if err == nil && lag != 0 {
+						err = fmt.Errorf("lag %d", lag)
+					}
+					return err
+				})
+			}
+			done()
+			j.checkState() // of the open windows
 			j.closeWindows()
-			testutil.Eventually(t, 2*patience, func() error {
-				alive()
-				lag, err := j.lag()
-				if err == nil && lag != 0 {
-					err = fmt.Errorf("lag %d", lag)
-				}
-				return err
-			})
+			done()
 			stop(t, ps...)
 			j.check()
 		})

@@ -59,6 +59,8 @@ func TestKillAndReturn(t *testing.T) {
 				j.progress()
 			}
 			stopFeed()
+			j.committed(pa, pb)
+			j.checkState() // of the open windows
 			j.closeWindows()
 			j.committed(pa, pb)
 			stop(t, pa, pb)

@@ -25,10 +25,20 @@ const (
 	patience   = 60 * time.Second // how long a failing test waits
 )
 
+// brokers is a kafka.Broker or a kafka.Cluster.
+type brokers interface {
+	Brokers() []string
+	Client(testing.TB, ...kgo.Opt) *kgo.Client
+	Admin(testing.TB) *kadm.Client
+	CreateTopic(t testing.TB, partitions int, configs map[string]string) string
+	Produce(testing.TB, ...*kgo.Record)
+	Read(t testing.TB, topic string) []*kgo.Record
+}
+
 // job is one app on a broker, with its topics and what was written into the input.
 type job struct {
 	t       testing.TB
-	b       *kafka.Broker
+	b       brokers
 	program string
 	app     string
 	in, out string
@@ -37,7 +47,7 @@ type job struct {
 	env     []string // of every worker
 }
 
-func newJob(t testing.TB, b *kafka.Broker, program string) *job {
+func newJob(t testing.TB, b brokers, program string) *job {
 	t.Helper()
 	return &job{t: t, b: b, program: program, app: kafka.RandomName(program), parts: partitions, src: newSource(7, 500),
 		in: b.CreateTopic(t, partitions, nil), out: b.CreateTopic(t, partitions, nil)}
@@ -178,9 +188,36 @@ func (j *job) ends() map[int32]int64 {
 	return m
 }
 
-// check compares the committed output with what the input says.
+// settled waits until no transaction is open on topics. Markers are written after the commit was acknowledged; a
+// transaction that nobody ends would hold up readers for ever.
+func (j *job) settled(topics ...string) {
+	j.t.Helper()
+	adm := j.b.Admin(j.t)
+	testutil.Eventually(j.t, patience, func() error {
+		ctx, cancel := context.WithTimeout(j.t.Context(), 10*time.Second)
+		defer cancel()
+		ends, err := adm.ListEndOffsets(ctx, topics...)
+		if err != nil {
+			return err
+		}
+		stable, err := adm.ListCommittedOffsets(ctx, topics...)
+		if err != nil {
+			return err
+		}
+		ends.Each(func(end kadm.ListedOffset) {
+			if at, ok := stable.Lookup(end.Topic, end.Partition); !ok || at.Offset != end.Offset {
+				err = fmt.Errorf("a transaction is open on %s/%d: last stable offset %d, end %d", end.Topic, end.Partition, at.Offset, end.Offset)
+			}
+		})
+		return err
+	})
+}
+
+// check compares the committed output and the state with what the input says.
 func (j *job) check() {
 	j.t.Helper()
+	j.checkState()
+	j.settled(j.out)
 	out := j.b.Read(j.t, j.out)
 	switch j.program {
 	case copyJob:
