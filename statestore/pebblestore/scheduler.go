@@ -75,9 +75,9 @@ func (s *compactionSlot) TrySchedule() (bool, pebble.CompactionGrantHandle) {
 	return false, nil
 }
 
-// queue notes that the DB waits. all.mu is held.
+// queue notes that the DB waits; one that closed while it was asked does not. all.mu is held.
 func (s *compactionSlot) queue() {
-	if !s.queued {
+	if !s.queued && !s.unregistered {
 		s.queued = true
 		s.all.waiting = append(s.all.waiting, s)
 	}
