@@ -71,6 +71,12 @@ type Dir interface {
 	Wipe(id Identity) error
 	// Subtasks lists the subtasks of an incarnation that have a store, sorted as text (record.SubtaskID.String).
 	Subtasks(incarnation uint64) ([]string, error)
+	// Stage begins a store of id.Subtask that is made beside the one in use; one at a time. What an earlier process left
+	// half-done is removed when the directory is opened. Errors: ErrNoSpace.
+	Stage(id Identity) (Staging, error)
+	// Quarantine puts the store of id.Subtask out of the way, so that people can look at it; it must be closed. where is
+	// its new place, "" if there was none. One is kept per subtask: an older one is removed.
+	Quarantine(id Identity) (where string, err error)
 	// InstanceID is the static group member id kept in the directory; it is made on first use.
 	InstanceID() (string, error)
 	Close() error

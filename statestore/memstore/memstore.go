@@ -25,6 +25,7 @@ type Disk struct {
 	power    int // counts crashes: what was opened before the last one is dead
 	locked   bool
 	stores   map[string]*saved // by incarnation and subtask
+	staged   map[string]bool   // as stores
 }
 
 // saved is what a disk has of one store.
@@ -37,7 +38,7 @@ type saved struct {
 }
 
 // NewDisk returns an empty disk.
-func NewDisk() *Disk { return &Disk{stores: map[string]*saved{}} }
+func NewDisk() *Disk { return &Disk{stores: map[string]*saved{}, staged: map[string]bool{}} }
 
 // Open opens the disk for an app, as pebblestore.OpenDir does: one Dir at a time, ErrLocked else; ErrForeign if the
 // disk is another app's.
@@ -67,6 +68,7 @@ func (d *Disk) Crash() {
 	defer d.mu.Unlock()
 	d.power++
 	d.locked = false
+	clear(d.staged)
 	for _, s := range d.stores {
 		s.open = false
 	}
@@ -83,7 +85,7 @@ var _ statestore.Dir = (*Dir)(nil)
 
 // NewDir returns a Dir on a disk of its own.
 func NewDir(app string) *Dir {
-	return &Dir{disk: &Disk{app: app, locked: true, stores: map[string]*saved{}}}
+	return &Dir{disk: &Disk{app: app, locked: true, stores: map[string]*saved{}, staged: map[string]bool{}}}
 }
 
 var errClosed = errors.New("it is closed")
@@ -98,19 +100,27 @@ func (d *Dir) alive() error {
 
 func key(id statestore.Identity) string { return fmt.Sprintf("%d/%s", id.Incarnation, id.Subtask) }
 
+// names says whether a store of id can be in this Dir. disk.mu is held.
+func (d *Dir) names(verb string, id statestore.Identity) error {
+	if err := d.alive(); err != nil {
+		return err
+	}
+	if _, err := record.ParseSubtaskID(id.Subtask); err != nil {
+		return fmt.Errorf("%s memory store: %w", verb, err)
+	}
+	if id.App != d.disk.app {
+		return fmt.Errorf("%s memory store of subtask %s: %w: app %q, the state is app %q's",
+			verb, id.Subtask, statestore.ErrForeign, id.App, d.disk.app)
+	}
+	return nil
+}
+
 // Open implements statestore.Dir.
 func (d *Dir) Open(id statestore.Identity) (statestore.Store, error) {
 	d.disk.mu.Lock()
 	defer d.disk.mu.Unlock()
-	if err := d.alive(); err != nil {
+	if err := d.names("open", id); err != nil {
 		return nil, err
-	}
-	if _, err := record.ParseSubtaskID(id.Subtask); err != nil {
-		return nil, fmt.Errorf("open memory store: %w", err)
-	}
-	if id.App != d.disk.app {
-		return nil, fmt.Errorf("open memory store of subtask %s: %w: app %q, the state is app %q's",
-			id.Subtask, statestore.ErrForeign, id.App, d.disk.app)
 	}
 	s := d.disk.stores[key(id)]
 	if s == nil {
@@ -118,6 +128,11 @@ func (d *Dir) Open(id statestore.Identity) (statestore.Store, error) {
 		s.id.Changelogs = slices.Clone(id.Changelogs)
 		d.disk.stores[key(id)] = s
 	}
+	return d.open(s, id)
+}
+
+// open opens what the disk has of a store. disk.mu is held.
+func (d *Dir) open(s *saved, id statestore.Identity) (statestore.Store, error) {
 	if s.open {
 		return nil, fmt.Errorf("open memory store of subtask %s: it is already open; close it first", id.Subtask)
 	}
@@ -129,7 +144,7 @@ func (d *Dir) Open(id statestore.Identity) (statestore.Store, error) {
 		return nil, fmt.Errorf("open memory store of subtask %s: %w: %s", id.Subtask, statestore.ErrForeign, diff)
 	}
 	s.open = true
-	return &Store{dir: d, saved: s, root: s.root, meta: s.meta, hasMeta: s.hasMeta}, nil
+	return &Store{dir: d, saved: s, root: s.root, meta: s.meta, hasMeta: s.hasMeta, instance: rand.Text()}, nil
 }
 
 // Subtasks implements statestore.Dir.
@@ -153,11 +168,8 @@ func (d *Dir) Subtasks(incarnation uint64) ([]string, error) {
 func (d *Dir) Wipe(id statestore.Identity) error {
 	d.disk.mu.Lock()
 	defer d.disk.mu.Unlock()
-	if err := d.alive(); err != nil {
+	if err := d.names("wipe", id); err != nil {
 		return err
-	}
-	if _, err := record.ParseSubtaskID(id.Subtask); err != nil {
-		return fmt.Errorf("wipe memory store: %w", err)
 	}
 	if s := d.disk.stores[key(id)]; s != nil && s.open {
 		return fmt.Errorf("wipe memory store of subtask %s: it is open; close it first", id.Subtask)
@@ -191,6 +203,9 @@ func (d *Dir) Close() error {
 			return fmt.Errorf("close memory state: the store of subtask %s is still open; close it first", s.id.Subtask)
 		}
 	}
+	for name := range d.disk.staged {
+		return fmt.Errorf("close memory state: the staged store %s is still open; adopt or discard it first", name)
+	}
 	d.closed = true
 	d.disk.locked = false
 	return nil
@@ -198,12 +213,13 @@ func (d *Dir) Close() error {
 
 // Store is an ordered store in memory. It implements statestore.Store.
 type Store struct {
-	dir     *Dir // nil: it stands alone
-	saved   *saved
-	root    *node
-	meta    statestore.Meta
-	hasMeta bool
-	closed  bool
+	dir      *Dir // nil: it stands alone
+	saved    *saved
+	root     *node
+	meta     statestore.Meta
+	hasMeta  bool
+	closed   bool
+	instance string
 }
 
 var _ statestore.Store = (*Store)(nil)

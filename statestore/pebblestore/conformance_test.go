@@ -56,6 +56,7 @@ func (w *memWorld) Open(app string) (statestore.Dir, error) {
 		for _, s := range *stores {
 			_ = s.Close()
 		}
+		d.Abandon()
 		_ = d.Close()
 	}
 	return dir{d, stores}, nil
@@ -90,6 +91,7 @@ func (w *diskWorld) Open(app string) (statestore.Dir, error) {
 		for _, s := range *stores {
 			_ = s.Close()
 		}
+		d.Abandon()
 		_ = d.Close()
 	}
 	return dir{d, stores}, nil

@@ -4,6 +4,8 @@
 //	<path>/FORMAT                        layout version and app id
 //	<path>/INSTANCE                      the static group member id
 //	<path>/<incarnation>/<subtask>/      a Pebble DB
+//	<path>/<incarnation>/<subtask>.*     beside it: .snapshots, .staged, .wiped are removed when the directory is opened,
+//	                                     .quarantined holds a damaged store until the next one
 //
 // The write-ahead log is off: the changelog topics are the log. What a Flush has written survives a crash, always
 // up to the end of some committed batch. All DBs of a Dir share a block cache, a file cache and a compaction limit.
@@ -57,7 +59,11 @@ const (
 	formatFile   = "FORMAT"
 	instanceFile = "INSTANCE"
 	tmpSuffix    = ".tmp"
-	wipedSuffix  = ".wiped"
+
+	wipedSuffix      = ".wiped"
+	snapshotsSuffix  = ".snapshots"
+	stagedSuffix     = ".staged"
+	quarantineSuffix = ".quarantined"
 )
 
 // Dir is an open state directory. It implements statestore.Dir and is safe for concurrent use; of its Stores each
@@ -72,9 +78,10 @@ type Dir struct {
 	files       *pebble.FileCache
 	compactions *compactions
 
-	mu     sync.Mutex
-	open   map[string]bool // by path of the DB
-	closed bool
+	mu        sync.Mutex
+	open      map[string]bool // by path of the DB, or of what is staged
+	snapshots int             // made so far
+	closed    bool
 }
 
 var _ statestore.Dir = (*Dir)(nil)
@@ -117,6 +124,9 @@ func OpenDir(path, app string, o Options) (*Dir, error) {
 	}
 	d.lock = lock
 	if err := d.checkFormat(); err != nil {
+		return nil, errors.Join(err, lock.Close())
+	}
+	if err := d.removeGarbage(); err != nil {
 		return nil, errors.Join(err, lock.Close())
 	}
 	d.cache = pebble.NewCache(o.CacheBytes)
@@ -251,6 +261,16 @@ func (d *Dir) syncDir(path string) error {
 	return errors.Join(f.Sync(), f.Close())
 }
 
+func isGarbage(name string) bool {
+	subtask, suffix, _ := strings.Cut(name, ".")
+	if _, err := record.ParseSubtaskID(subtask); err != nil {
+		return false
+	}
+	return slices.ContainsFunc([]string{wipedSuffix, stagedSuffix, snapshotsSuffix}, func(s string) bool {
+		return strings.HasSuffix("."+suffix, s)
+	})
+}
+
 // dbPath is where the DB of id is.
 func (d *Dir) dbPath(id statestore.Identity) (path string, err error) {
 	if _, err := record.ParseSubtaskID(id.Subtask); err != nil {
@@ -313,7 +333,7 @@ func (d *Dir) Subtasks(incarnation uint64) ([]string, error) {
 	}
 	names = slices.DeleteFunc(names, func(name string) bool {
 		_, err := record.ParseSubtaskID(name)
-		return err != nil // what is left of a wipe
+		return err != nil // what lies beside the stores
 	})
 	slices.Sort(names)
 	return names, nil
@@ -329,22 +349,63 @@ func (d *Dir) Wipe(id statestore.Identity) error {
 		return err
 	}
 	defer d.release(path)
-	if _, err := d.fs.Stat(path); errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
 	gone := path + wipedSuffix
-	err = d.fs.RemoveAll(gone) // of a wipe that was cut short
-	if err == nil || errors.Is(err, fs.ErrNotExist) {
-		err = d.fs.Rename(path, gone)
-	}
-	if err == nil {
-		err = d.syncDir(d.fs.PathDir(path))
-	}
-	if err == nil {
-		err = d.fs.RemoveAll(gone)
+	moved, err := d.replace(path, gone)
+	if err == nil && moved {
+		err = d.removeAll(gone)
 	}
 	if err != nil {
 		return fmt.Errorf("wipe state store %s: %w", path, err)
+	}
+	return nil
+}
+
+// replace moves a folder to where another one may be, which is removed; moved is false if there is nothing to move.
+func (d *Dir) replace(from, to string) (moved bool, err error) {
+	if _, err := d.fs.Stat(from); errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err := d.removeAll(to); err != nil {
+		return false, err
+	}
+	if err := d.fs.Rename(from, to); err != nil {
+		return false, err
+	}
+	return true, d.syncDir(d.fs.PathDir(from))
+}
+
+func (d *Dir) removeAll(path string) error {
+	if err := d.fs.RemoveAll(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// removeGarbage removes what an earlier process left half-done: wiped and staged stores and snapshots. If that fails the
+// space is not free, but nothing reads it.
+func (d *Dir) removeGarbage() error {
+	incarnations, err := d.fs.List(d.path)
+	if err != nil {
+		return d.fault("list", err)
+	}
+	for _, incarnation := range incarnations {
+		if _, err := strconv.ParseUint(incarnation, 10, 64); err != nil {
+			continue
+		}
+		folder := d.fs.PathJoin(d.path, incarnation)
+		names, err := d.fs.List(folder)
+		if err != nil {
+			return d.fault("list", err)
+		}
+		for _, name := range names {
+			if !isGarbage(name) {
+				continue
+			}
+			if err := d.removeAll(d.fs.PathJoin(folder, name)); err != nil {
+				d.log.Warn("remove what an earlier process left in the state directory",
+					slog.String("path", d.fs.PathJoin(folder, name)), slog.Any("error", err))
+			}
+		}
 	}
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io/fs"
 	"os"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -51,7 +52,19 @@ type guardFS struct {
 	// Refused writes pause once the store is open, until it closes: only background work tries again.
 	opened  atomic.Bool
 	closing chan struct{}
+	// apart is the folder of snapshots. What fails in it is told to who makes one and concerns the store no further. A
+	// snapshot need not outlive the process, so nothing in it is synced: the store's own syncs shall not wait for those.
+	apart string
 }
+
+func (g *guardFS) isApart(name string) bool { return strings.HasPrefix(name, g.apart) }
+
+// apartFile is a file or folder of a snapshot.
+type apartFile struct{ vfs.File }
+
+func (apartFile) Sync() error                { return nil }
+func (apartFile) SyncData() error            { return nil }
+func (apartFile) SyncTo(int64) (bool, error) { return false, nil }
 
 // errFrozen is what Pebble gets for a write after the first failed one.
 var errFrozen = errors.New("the store stopped writing after an earlier failure")
@@ -73,7 +86,10 @@ func (g *guardFS) frozen() error {
 }
 
 // do runs a change of the name space of the file system.
-func (g *guardFS) do(op func() error) error {
+func (g *guardFS) do(name string, op func() error) error {
+	if g.isApart(name) {
+		return op()
+	}
 	if err := g.frozen(); err != nil {
 		return err
 	}
@@ -84,9 +100,13 @@ func (g *guardFS) do(op func() error) error {
 	return err
 }
 
-func (g *guardFS) file(open func() (vfs.File, error)) (vfs.File, error) {
+func (g *guardFS) file(name string, open func() (vfs.File, error)) (vfs.File, error) {
+	if g.isApart(name) {
+		f, err := open()
+		return apartFile{f}, err
+	}
 	var f vfs.File
-	err := g.do(func() (err error) {
+	err := g.do(name, func() (err error) {
 		f, err = open()
 		return err
 	})
@@ -97,15 +117,15 @@ func (g *guardFS) file(open func() (vfs.File, error)) (vfs.File, error) {
 }
 
 func (g *guardFS) Create(name string, c vfs.DiskWriteCategory) (vfs.File, error) {
-	return g.file(func() (vfs.File, error) { return g.FS.Create(name, c) })
+	return g.file(name, func() (vfs.File, error) { return g.FS.Create(name, c) })
 }
 
 func (g *guardFS) OpenReadWrite(name string, c vfs.DiskWriteCategory, o ...vfs.OpenOption) (vfs.File, error) {
-	return g.file(func() (vfs.File, error) { return g.FS.OpenReadWrite(name, c, o...) })
+	return g.file(name, func() (vfs.File, error) { return g.FS.OpenReadWrite(name, c, o...) })
 }
 
 func (g *guardFS) ReuseForWrite(oldname, newname string, c vfs.DiskWriteCategory) (vfs.File, error) {
-	return g.file(func() (vfs.File, error) { return g.FS.ReuseForWrite(oldname, newname, c) })
+	return g.file(newname, func() (vfs.File, error) { return g.FS.ReuseForWrite(oldname, newname, c) })
 }
 
 // OpenDir opens a directory for its Sync.
@@ -114,33 +134,40 @@ func (g *guardFS) OpenDir(name string) (vfs.File, error) {
 	if err != nil {
 		return nil, err
 	}
+	if g.isApart(name) {
+		return apartFile{f}, nil
+	}
 	return &guardDir{f, g}, nil
 }
 
 func (g *guardFS) Link(oldname, newname string) error {
-	return g.do(func() error { return g.FS.Link(oldname, newname) })
+	return g.do(newname, func() error { return g.FS.Link(oldname, newname) })
 }
 
 func (g *guardFS) Rename(oldname, newname string) error {
-	return g.do(func() error { return g.FS.Rename(oldname, newname) })
+	return g.do(newname, func() error { return g.FS.Rename(oldname, newname) })
 }
 
 func (g *guardFS) MkdirAll(dir string, perm os.FileMode) error {
-	return g.do(func() error { return g.FS.MkdirAll(dir, perm) })
+	return g.do(dir, func() error { return g.FS.MkdirAll(dir, perm) })
 }
 
 // Remove and RemoveAll are refused when frozen; their own failure harms nothing.
 
 func (g *guardFS) Remove(name string) error {
-	if err := g.frozen(); err != nil {
-		return err
+	if !g.isApart(name) {
+		if err := g.frozen(); err != nil {
+			return err
+		}
 	}
 	return g.FS.Remove(name)
 }
 
 func (g *guardFS) RemoveAll(name string) error {
-	if err := g.frozen(); err != nil {
-		return err
+	if !g.isApart(name) {
+		if err := g.frozen(); err != nil {
+			return err
+		}
 	}
 	return g.FS.RemoveAll(name)
 }

@@ -2,6 +2,7 @@ package pebblestore
 
 import (
 	"bytes"
+	"crypto/rand"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
@@ -10,6 +11,7 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -67,11 +69,12 @@ const maxBatch = 1 << 30
 
 // Store is one Pebble DB. It implements statestore.Store.
 type Store struct {
-	dir   *Dir
-	path  string
-	db    *pebble.DB
-	guard *guardFS
-	fail  *failure
+	dir     *Dir
+	path    string
+	claimed string // in Dir.open; path, but for a staged store
+	db      *pebble.DB
+	guard   *guardFS
+	fail    *failure
 	// compacted gets a token when a compaction ended.
 	compacted chan struct{}
 
@@ -81,6 +84,10 @@ type Store struct {
 	value     []byte // what the last Get returned
 	iters     map[*iterator]struct{}
 	closed    bool
+
+	instance string
+	snap     sync.Mutex // held while a snapshot is made
+	ended    bool       // guarded by snap: db is closed
 }
 
 var _ statestore.Store = (*Store)(nil)
@@ -88,11 +95,12 @@ var _ statestore.Store = (*Store)(nil)
 var errClosed = errors.New("it is closed")
 
 func (d *Dir) openStore(id statestore.Identity, path string) (_ *Store, err error) {
-	s := &Store{dir: d, path: path, compacted: make(chan struct{}, 1), iters: map[*iterator]struct{}{}, value: []byte{}}
+	s := &Store{dir: d, path: path, claimed: path, compacted: make(chan struct{}, 1), iters: map[*iterator]struct{}{}, value: []byte{}}
 	s.fail = newFailure(func(err error) {
 		d.log.Error("state store stops writing", slog.String("store", path), slog.Any("error", err))
 	})
-	s.guard = &guardFS{FS: d.fs, fail: s.fail, closing: make(chan struct{})}
+	s.instance = rand.Text()
+	s.guard = &guardFS{FS: d.fs, fail: s.fail, closing: make(chan struct{}), apart: path + snapshotsSuffix}
 	if err := d.makeDir(path); err != nil {
 		return nil, s.fault("make", err)
 	}
@@ -226,12 +234,21 @@ func (s *Store) load(id statestore.Identity) error {
 
 // own reads one of the store's own keys; nil if it is not there.
 func (s *Store) own(key []byte) ([]byte, error) {
-	v, c, err := s.db.Get(key)
+	v, err := get(s.db, key)
+	if err != nil {
+		return nil, s.fault("open", err)
+	}
+	return v, nil
+}
+
+// get returns a copy of a value; nil if there is none.
+func get(db *pebble.DB, key []byte) ([]byte, error) {
+	v, c, err := db.Get(key)
 	if errors.Is(err, pebble.ErrNotFound) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, s.fault("open", err)
+		return nil, err
 	}
 	v = append([]byte{}, v...)
 	return v, c.Close()
@@ -407,7 +424,7 @@ func (s *Store) Close() error {
 	if s.closed {
 		return nil
 	}
-	defer s.dir.release(s.path)
+	defer s.dir.release(s.claimed)
 	return s.close()
 }
 
@@ -417,6 +434,9 @@ func (s *Store) close() error {
 		_ = it.Close()
 	}
 	close(s.guard.closing)
+	s.snap.Lock()
+	defer s.snap.Unlock()
+	s.ended = true
 	err := s.db.Close()
 	if err != nil && s.fail.get() == nil {
 		return s.fault("close", err)

@@ -58,6 +58,13 @@ func Run(t *testing.T, newWorld func(t testing.TB) World) {
 		{"InstanceID", testInstanceID},
 		{"UseAfterClose", testUseAfterClose},
 		{"Random", testRandom},
+		{"Snapshot", testSnapshot},
+		{"ViewGet", testViewGet},
+		{"SnapshotWhileInUse", testSnapshotMeanwhile},
+		{"Stage", testStage},
+		{"StageStore", testStageStore},
+		{"Quarantine", testQuarantine},
+		{"SnapshotRandom", testSnapshotRandom},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) { test.run(t, newWorld(t)) })
