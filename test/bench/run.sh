@@ -1,24 +1,54 @@
 #!/usr/bin/env bash
 # Runs the benchmark: starts a Kafka 4 broker (1 GiB heap) on 127.0.0.1:29092, fills its topics, and runs Millrace and its
-# peers one after the other, so that ratios come from one run. JSON lines go to results.jsonl in the folder named by
-# OUT (default: a new temporary one), tables to standard output. Needs Go, a JDK 17 and, for the peers, Maven.
+# peers one after the other, so that ratios come from one run. JSON lines go to results.jsonl and logs to run/ in the
+# folder OUT (default: a new temporary one), tables to standard output. Needs Go, a JDK 17, Python 3 and, for the peers,
+# Maven. Nothing else should run on the machine.
 #
-#   test/bench/run.sh                      # throughput of all workloads: limit, millrace, streams
-#   PEERS="limit millrace" WORK="w1" REPEAT=1 test/bench/run.sh
-#   WHAT="tput lat failover keys" test/bench/run.sh
+#   test/bench/run.sh                                 # all but restore10m and the large checkpoints
+#   WHAT="tput" PEERS="limit millrace" WORK="w1" REPEAT=1 test/bench/run.sh
+#
+# WHAT, any of (times on 2 cores, with the default peers):
+#   tput        records per second and CPU-second, memory: limit millrace streams flink-heap flink-rocksdb   17 min
+#   start       process start to the first committed output: limit millrace streams                           1 min
+#   lat         latency, CPU and memory at 5,000 records/s, default commit interval: limit millrace streams   3 min
+#   failover    kill -9 of one of two members, session 6 s: millrace streams                                  3 min
+#   restart     kill -9 and started again at once with its state: millrace streams                            2 min
+#   keys        W1 with 1,000,000 keys against 10,000: millrace                                               2 min
+#   restore     first new output after kill -9 with 1,000,000 keys, state kept, from a checkpoint, from the
+#               changelog: millrace streams                                                                   4 min
+#   restore10m  the same with 10,000,000 keys of 200 bytes, checkpoint and changelog: millrace streams       20 min
+#   grow        W1 and W2 against partitions, members, keys and record size: millrace                        10 min
+#
+# PEERS and WORK (w0 w1 w2) narrow them, or widen them to other peers; REPEAT (3) is repetitions of tput, start, keys and
+# restore, LIVE_REPEAT (1) of lat, failover and restart, GROW_REPEAT (1) of grow. SCALE=0.01 makes 1 % of the records,
+# and DUR=5s short live runs, to see whether all works. CHECKPOINTS is where Millrace's checkpoints go (default: a local
+# folder), such as s3://bucket/prefix with the settings for it in MILLRACE_* and AWS_* variables.
 set -euo pipefail
 cd "$(dirname "$0")"
-PEERS=${PEERS:-limit millrace streams}
+WHAT=${WHAT:-tput start lat failover restart keys restore grow}
 WORK=${WORK:-w0 w1 w2}
-WHAT=${WHAT:-tput lat}
-REPEAT=${REPEAT:-3}
-OUT=${OUT:-$(mktemp -d)}
-mkdir -p "$OUT"
+REPEAT=${REPEAT:-3} LIVE_REPEAT=${LIVE_REPEAT:-1} GROW_REPEAT=${GROW_REPEAT:-1}
+SCALE=${SCALE:-1} DUR=${DUR:-30s}
+OUT=$(realpath "${OUT:-$(mktemp -d)}")
+mkdir -p "$OUT/run"
+: > "$OUT/results.jsonl"
 
-(cd ../.. && go build -o test/bench/bin/ ./test/bench/...)
+for word in $WHAT; do
+  case $word in
+    tput | start | lat | failover | restart | keys | restore | restore10m | grow) ;;
+    *) echo "run.sh: WHAT has \"$word\"; see the head of this file" >&2; exit 2 ;;
+  esac
+done
+doing() { [[ " $WHAT " == *" $1 "* ]]; }
+# peers DEFAULT...: PEERS if it is set, or the default ones.
+peers() { echo "${PEERS:-$*}"; }
+all=$(peers limit millrace streams flink-heap flink-rocksdb)
+
+(cd ../.. && go build -o test/bench/bin/ ./test/bench/{gen,job,limit,probe,runner,verify})
 jars=$(cd ../.. && go run ./test/kafka/fetch | head -1)
 for p in streams flink; do
-  [[ " $PEERS " == *" $p "* ]] || continue
+  if [[ " $all " != *" $p"* ]]; then continue; fi
+  if [ "$p" = flink ] && ! doing tput && [ -z "${PEERS:-}" ]; then continue; fi
   (cd peers/$p && [ -d libs ] || mvn -q dependency:copy-dependencies -DoutputDirectory=libs)
   (cd peers/$p && mkdir -p target/classes && javac -cp 'libs/*' -d target/classes src/main/java/bench/*.java)
 done
@@ -38,41 +68,146 @@ share.coordinator.state.topic.replication.factor=1
 share.coordinator.state.topic.min.isr=1
 group.initial.rebalance.delay.ms=0
 auto.create.topics.enable=false
+log.segment.delete.delay.ms=5000
 PROPS
 id=$(head -c16 /dev/urandom | base64 | tr '+/' '-_' | cut -c1-22)
 java -cp "$jars/*" kafka.tools.StorageTool format -t "$id" -c "$data/server.properties" > "$data/format.log" 2>&1
-java -Xmx1g -cp "$jars/*" kafka.Kafka "$data/server.properties" > "$data/broker.log" 2>&1 &
+java -Xmx1g -cp "$jars/*" kafka.Kafka "$data/server.properties" > "$OUT/run/broker.log" 2>&1 &
 broker=$!
 trap 'kill $broker; wait $broker || true; rm -rf "$data"' EXIT
 for _ in $(seq 100); do (exec 3<>/dev/tcp/127.0.0.1/29092) 2>/dev/null && break; sleep 0.2; done
-
 export BROKERS=127.0.0.1:29092
-bin/gen
-[[ " $WHAT " == *" keys "* ]] && bin/gen -topic events1m -users 1000000 -distinct -flush=false
 
 command_of() {
   case $1 in
     limit) echo bin/limit ;;
     millrace) echo bin/job ;;
     streams) echo "java -Xmx2g -cp peers/streams/libs/*:peers/streams/target/classes bench.StreamsApp" ;;
-    flink) echo "java -Xmx2g @peers/flink/opens -cp peers/flink/libs/*:peers/flink/target/classes bench.FlinkApp" ;;
+    streams-cache) echo "env VARIANT=c $(command_of streams)" ;;
+    streams-txstores) echo "env TX_STORES=true $(command_of streams)" ;;
+    flink-heap) echo "env BACKEND=hashmap $(command_of flink-rocksdb)" ;;
+    flink-rocksdb) echo "java -Xmx2g @peers/flink/opens -cp peers/flink/libs/*:peers/flink/target/classes bench.FlinkApp" ;;
+    *) echo "run.sh: no peer $1" >&2; exit 2 ;;
   esac
 }
-measure() { # kind, peer, workload, more flags
-  local kind=$1 peer=$2 w=$3
+failed=0
+# measure KIND PEER WORKLOAD FLAGS...: one peer under one measurement; a wrong or failed one does not stop the others.
+measure() {
+  local kind=$1 peer=$2 w=$3 command
   shift 3
-  [ "$peer" = limit ] && [ "$w" = w2 ] && return
+  if [ "$peer" = limit ] && [ "$w" = w2 ]; then return; fi # limit has no windows
+  command=$(command_of "$peer")
+  echo "-- $(date +%H:%M:%S) $kind $peer $w $*" >&2
   set -f
-  # shellcheck disable=SC2046 # the command's words
-  bin/runner "$kind" -name "$peer" -w "$w" -repeat "$REPEAT" "$@" -- $(command_of "$peer") | tee -a "$OUT/results.jsonl" | { grep MEDIAN || true; }
+  # shellcheck disable=SC2086 # the command's words
+  bin/runner "$kind" -name "$peer" -w "$w" -tmp "$OUT/run" "$@" -- $command | tee -a "$OUT/results.jsonl" | { grep MEDIAN || true; } || failed=1
   set +f
 }
-for w in $WORK; do
-  for p in $PEERS; do
-    [[ " $WHAT " == *" tput "* ]] && measure tput "$p" "$w"
-    [[ " $WHAT " == *" lat "* ]] && [ "$w" = w1 ] && measure lat "$p" w1 -commit 100
-    [[ " $WHAT " == *" failover "* ]] && [ "$w" = w1 ] && measure failover "$p" w1 -session 6000
-    [[ " $WHAT " == *" keys "* ]] && [ "$w" = w1 ] && measure tput "$p" w1 -in events1m -users 1000000 -distinct
-  done
-done
-echo "JSON lines: $OUT/results.jsonl"
+records() { awk -v n="$1" -v s="$SCALE" 'BEGIN { printf "%d", n * s }'; }
+N=$(records 2000000)
+# fill TOPIC RECORDS USERS FLAGS...: makes an input, and keeps in $input what the runner has to know of it.
+fill() {
+  local topic=$1 n=$2 users=$3
+  shift 3
+  bin/gen -topic "$topic" -n "$n" -users "$users" "$@" >&2
+  input="-in $topic -n $n -users $users"
+  if [[ " $* " == *" -distinct "* ]]; then input+=" -distinct"; fi
+  if [[ " $* " =~ " -size "([0-9]+) ]]; then input+=" -size ${BASH_REMATCH[1]}"; fi
+}
+small="-in events -n $N -users 10000" million="-in events1m -n $N -users 1000000 -distinct"
+if doing tput || doing start || doing keys; then fill events "$N" 10000; fi
+if doing keys || doing restore; then fill events1m "$N" 1000000 -distinct; fi
+
+# The broker makes its own topics for groups and transactions with the first of them, which is no peer's to wait for.
+fill warmup 1000 10 && bin/runner tput -in warmup -n 1000 -users 10 -w w1 -repeat 1 -commit 100 -noverify -tmp "$OUT/run" -- bin/limit > "$OUT/run/warmup.jsonl"
+
+# shellcheck disable=SC2086 # $input and its like are words
+{
+  if doing tput; then
+    for w in $WORK; do
+      for p in $(peers limit millrace streams flink-heap flink-rocksdb); do
+        # W0 without Flink: it is asked for W2, and W1 shows the rest.
+        if [[ $p == flink* && $w == w0 && -z ${PEERS:-} ]]; then continue; fi
+        measure tput "$p" "$w" $small -repeat "$REPEAT"
+      done
+    done
+  fi
+  if doing start; then
+    for p in $(peers limit millrace streams); do measure start "$p" w1 $small -commit 100 -repeat "$REPEAT"; done
+  fi
+  if doing lat; then
+    for p in $(peers limit millrace streams); do measure lat "$p" w1 -commit 100 -dur "$DUR" -repeat "$LIVE_REPEAT"; done
+  fi
+  if doing failover; then
+    for p in $(peers millrace streams); do
+      measure failover "$p" w1 -commit 100 -session 6000 -dur "$DUR" -kill "$((${DUR%s} / 2))s" -repeat "$LIVE_REPEAT"
+    done
+  fi
+  if doing restart; then
+    for p in $(peers millrace streams); do
+      measure failover "$p" w1 -label restart -procs 1 -keep-local -commit 100 -session 6000 -dur "$DUR" -kill "$((${DUR%s} / 2))s" -repeat "$LIVE_REPEAT"
+    done
+  fi
+  if doing keys; then
+    for p in $(peers millrace); do
+      measure tput "$p" w1 -label keys $small -repeat "$REPEAT"
+      measure tput "$p" w1 -label keys $million -repeat "$REPEAT"
+    done
+  fi
+
+  # With checkpoints as soon as Millrace has them; the peers keep theirs, or have none.
+  checkpoints=
+  # shellcheck disable=SC2016 # the quotes of Markdown
+  if grep -q '`checkpoint.url`' ../../docs/configuration.md; then checkpoints=${CHECKPOINTS:-file://$data/checkpoints}; fi
+  restore() { # PEER MODES FLAGS...
+    local p=$1 modes=$2
+    shift 2
+    if [ "$p" = millrace ] && [ -n "$checkpoints" ]; then
+      measure restore "$p" w1 -session 6000 -modes "$modes" -checkpoints "$checkpoints" "$@"
+    else
+      modes=${modes/checkpoint,/}
+      measure restore "$p" w1 -session 6000 -modes "$modes" "$@"
+    fi
+  }
+  if doing restore; then
+    for p in $(peers millrace streams); do restore "$p" kept,checkpoint,wiped $million -commit 100 -repeat "$REPEAT"; done
+  fi
+  if doing restore10m; then
+    fill events10m "$(records 10000000)" 10000000 -distinct
+    for p in $(peers millrace streams); do
+      restore "$p" checkpoint,wiped $input -label restore10m -state-bytes 200 -checkpoint-interval 10000 -timeout 20m -repeat 1
+    done
+  fi
+
+  # Each cell takes 10 to 25 s. The first one, 4 partitions, 10,000 keys, 141 bytes, one member, belongs to three tables.
+  grow() { # PEER WORKLOADS FLAGS...
+    local p=$1 w works=$2
+    shift 2
+    for w in $works; do measure tput "$p" "$w" -label grow -metrics -repeat "$GROW_REPEAT" $input "$@"; done
+  }
+  if doing grow; then
+    for p in $(peers millrace); do
+      for partitions in 4 16 64; do
+        fill grow "$(records 8000000)" 10000 -partitions $partitions
+        grow "$p" "w1 w2"
+        if [ $partitions = 16 ]; then
+          for members in 2 4; do grow "$p" w1 -members $members; done
+        fi
+      done
+      for keys in 100000 1000000 10000000; do
+        fill grow "$(records $((keys == 10000000 ? 12000000 : 8000000)))" $keys -distinct
+        grow "$p" "w1 w2"
+      done
+      fill grow "$(records 8000000)" 10000 -size 100
+      grow "$p" w1
+      fill grow "$(records 4000000)" 10000 -size 1000
+      grow "$p" w1
+      fill grow "$(records 500000)" 10000 -size 10000
+      grow "$p" w1
+    done
+  fi
+}
+python3 report.py "$OUT/results.jsonl"
+echo
+echo "JSON lines: $OUT/results.jsonl, logs: $OUT/run"
+exit $failed

@@ -20,13 +20,14 @@ func main() {
 	distinct := flag.Bool("distinct", false, "first give each user one record")
 	seed := flag.Uint64("seed", 1, "seed")
 	parts := flag.Int("partitions", 4, "partitions")
+	size := flag.Int("size", 0, "bytes of a value, 0: 141 on average")
 	flush := flag.Bool("flush", true, "end with one record per partition that closes all windows")
 	flag.Parse()
 	ctx := context.Background()
 	cl := common.Client(
 		kgo.ProducerBatchCompression(kgo.NoCompression()),
 		kgo.ProducerBatchMaxBytes(900_000), kgo.ProducerLinger(5*time.Millisecond),
-		kgo.MaxBufferedRecords(200_000), kgo.RecordPartitioner(kgo.StickyKeyPartitioner(nil)))
+		kgo.MaxBufferedRecords(200_000), kgo.MaxBufferedBytes(128<<20), kgo.RecordPartitioner(kgo.StickyKeyPartitioner(nil)))
 	defer cl.Close()
 	adm := kadm.NewClient(cl)
 	_, _ = adm.DeleteTopics(ctx, *topic)
@@ -45,7 +46,7 @@ func main() {
 	var bytes int64
 	for i := int64(0); i < *n; i++ {
 		r := g.Next()
-		v := r.JSON(0)
+		v := r.JSON(0, *size)
 		bytes += int64(len(v))
 		cl.Produce(ctx, &kgo.Record{Topic: *topic, Key: common.UserKey(r.User), Value: v}, func(_ *kgo.Record, err error) { common.Must(err) })
 	}

@@ -1,20 +1,35 @@
 // Command job runs the three workloads of the benchmark on the public Go API. It takes its settings from the
-// environment that the benchmark's runner gives to every peer: BROKERS, IN, OUT, GROUP, WORKLOAD (w0, w1, w2), COMMIT_MS,
-// STATE_DIR, INSTANCE, SESSION_MS, TXN_MS; MILLRACE_* variables come on top. CPUPROFILE names a file for a profile.
+// environment that the benchmark's runner gives to every peer:
+//
+//	BROKERS, IN, OUT, GROUP   addresses, input topic, output topic, app id
+//	WORKLOAD                  w0, w1 or w2
+//	COMMIT_MS                 commit.max-latency
+//	SESSION_MS, TXN_MS        group.session-timeout, transaction.timeout
+//	STATE_DIR, INSTANCE       the state is in STATE_DIR/local/INSTANCE, which may be removed while the job is down
+//	CHECKPOINT_URL            checkpoint.url: where checkpoints go, file:///... or s3://...
+//	CHECKPOINT_INTERVAL_MS    checkpoint.interval
+//	METRICS                   host:port of the HTTP server with /metrics; without it there is none
+//	STATE_BYTES               w1: bytes of a key's state, 16 (two numbers) or more
+//	CPUPROFILE                file for a CPU profile
+//
+// MILLRACE_* variables come on top.
 package main
 
 import (
 	"cmp"
+	"context"
+	"encoding/binary"
 	"fmt"
+	"hash/fnv"
 	"math"
+	"math/rand/v2"
 	"os"
 	"os/signal"
 	"path/filepath"
 	"runtime/pprof"
+	"strconv"
 	"syscall"
 	"time"
-
-	"context"
 
 	"github.com/millrace-stream/millrace"
 	"github.com/millrace-stream/millrace/configs"
@@ -57,10 +72,43 @@ type total struct{ n, cents int64 }
 func (a *total) add(e event)  { a.n++; a.cents += int64(math.Round(e.Amount * 100)) }
 func (a *total) sum() float64 { return float64(a.cents) / 100 }
 
+// wide is a total with as much beside it as the state of a key shall have. What that is differs from key to key and
+// cannot be compressed.
+type wide struct {
+	total
+	pad string
+}
+
+// addWide makes the function that adds an event to a state with that many bytes of padding.
+func addWide(pad int) func(a *wide, e event) {
+	return func(a *wide, e event) {
+		a.add(e)
+		if a.pad == "" {
+			a.pad = noise(e.User, pad)
+		}
+	}
+}
+
+// noise is n bytes that follow from seed.
+func noise(seed string, n int) string {
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(seed)) // never an error
+	r := rand.New(rand.NewPCG(h.Sum64(), 1))
+	b := make([]byte, 0, n+8)
+	for len(b) < n {
+		b = binary.LittleEndian.AppendUint64(b, r.Uint64())
+	}
+	return string(b[:n])
+}
+
 func at(e event) time.Time { return e.At }
 
-// workload builds w0 (copy), w1 (running total for each record) or w2 (ten-second windows).
-func workload(name, in, out string) func(*processor.Topology) {
+// numberBytes is the size of a total.
+const numberBytes = 16
+
+// workload builds w0 (copy), w1 (running total for each record, with stateBytes of state for each key) or w2
+// (ten-second windows).
+func workload(name, in, out string, stateBytes int) func(*processor.Topology) {
 	return func(t *processor.Topology) {
 		switch name {
 		case "w0":
@@ -68,6 +116,11 @@ func workload(name, in, out string) func(*processor.Topology) {
 			processor.ToTopic(orders.Filter(func(o order) bool { return o.Amount >= 1 }), out)
 		case "w1":
 			events := processor.FromKeyed(t, format.String(), processor.Topic[event]{Name: in})
+			if stateBytes > numberBytes {
+				processor.ToTopic(processor.RunningAggregate(events, "total", processor.Fold(addWide(stateBytes-numberBytes)),
+					func(user string, a wide, e event) runningTotal { return runningTotal{user, a.n, a.sum(), e.At} }), out)
+				return
+			}
 			processor.ToTopic(processor.RunningAggregate(events, "total", processor.Fold((*total).add),
 				func(user string, a total, e event) runningTotal { return runningTotal{user, a.n, a.sum(), e.At} }), out)
 		case "w2":
@@ -94,12 +147,20 @@ func run() error {
 	env := append(os.Environ(),
 		"MILLRACE_APP_ID="+app,
 		"MILLRACE_BROKERS="+cmp.Or(os.Getenv("BROKERS"), "127.0.0.1:29092"),
-		"MILLRACE_STATE_DIR="+filepath.Join(cmp.Or(os.Getenv("STATE_DIR"), "state"), instance),
-		"MILLRACE_LISTEN=off")
-	for ours, theirs := range map[string]string{"MILLRACE_COMMIT_MAX_LATENCY": "COMMIT_MS", "MILLRACE_GROUP_SESSION_TIMEOUT": "SESSION_MS", "MILLRACE_TRANSACTION_TIMEOUT": "TXN_MS"} {
+		"MILLRACE_STATE_DIR="+filepath.Join(cmp.Or(os.Getenv("STATE_DIR"), "state"), "local", instance),
+		"MILLRACE_LISTEN="+cmp.Or(os.Getenv("METRICS"), configs.ListenOff))
+	for ours, theirs := range map[string]string{"COMMIT_MAX_LATENCY": "COMMIT_MS", "GROUP_SESSION_TIMEOUT": "SESSION_MS",
+		"TRANSACTION_TIMEOUT": "TXN_MS", "CHECKPOINT_INTERVAL": "CHECKPOINT_INTERVAL_MS"} {
 		if ms := os.Getenv(theirs); ms != "" {
-			env = append(env, ours+"="+ms+"ms")
+			env = append(env, "MILLRACE_"+ours+"="+ms+"ms")
 		}
+	}
+	if url := os.Getenv("CHECKPOINT_URL"); url != "" {
+		env = append(env, "MILLRACE_CHECKPOINT_URL="+url)
+	}
+	stateBytes, err := strconv.Atoi(cmp.Or(os.Getenv("STATE_BYTES"), "0"))
+	if err != nil {
+		return fmt.Errorf("read STATE_BYTES: %w", err)
 	}
 	loaded, err := configs.Load(configs.LoadOptions{Environ: env})
 	if err != nil {
@@ -115,5 +176,5 @@ func run() error {
 		}
 		defer pprof.StopCPUProfile()
 	}
-	return millrace.Run(ctx, app, workload(cmp.Or(os.Getenv("WORKLOAD"), "w1"), cmp.Or(os.Getenv("IN"), "events"), cmp.Or(os.Getenv("OUT"), "out")), loaded.Config)
+	return millrace.Run(ctx, app, workload(cmp.Or(os.Getenv("WORKLOAD"), "w1"), cmp.Or(os.Getenv("IN"), "events"), cmp.Or(os.Getenv("OUT"), "out"), stateBytes), loaded.Config)
 }

@@ -138,7 +138,7 @@ func main() {
 			now := time.Now().UnixMilli()
 			for ; i < due; i++ {
 				r := g.Next()
-				prod.Produce(ctx, &kgo.Record{Topic: *in, Key: common.UserKey(r.User), Value: r.JSON(now)}, func(_ *kgo.Record, err error) { common.Must(err) })
+				prod.Produce(ctx, &kgo.Record{Topic: *in, Key: common.UserKey(r.User), Value: r.JSON(now, 0)}, func(_ *kgo.Record, err error) { common.Must(err) })
 				sent.Add(1)
 			}
 			time.Sleep(2 * time.Millisecond)
