@@ -334,7 +334,18 @@ func (c *Cluster) awaitTopics(ctx context.Context, names []string) (map[string]T
 			}
 		}
 		if missing == "" {
-			return c.Topics(ctx, names...)
+			if infos, err = c.Topics(ctx, names...); err != nil {
+				return nil, err
+			}
+			// That may have been another broker, to which the news has not come yet.
+			for _, n := range names {
+				if _, ok := infos[n]; !ok {
+					missing = n
+				}
+			}
+			if missing == "" {
+				return infos, nil
+			}
 		}
 		if err := sleep(ctx, retryPause); err != nil {
 			return nil, fmt.Errorf("wait for created topic %s: not every partition has a leader yet: %w", missing, err)

@@ -84,6 +84,36 @@ func TestEnsureTopicsRace(t *testing.T) {
 	}
 }
 
+// TestEnsureTopicsBrokersDiffer: of several brokers one already knows a new topic, and the next one that is asked does not.
+func TestEnsureTopicsBrokersDiffer(t *testing.T) {
+	k := fakeKafka(t)
+	c := connect(t, k.ListenAddrs(), nil)
+	asked, created := 0, false
+	k.ControlKey(int16(kmsg.CreateTopics), func(kmsg.Request) (kmsg.Response, error, bool) {
+		created = true
+		return nil, nil, false
+	})
+	k.ControlKey(int16(kmsg.Metadata), func(req kmsg.Request) (kmsg.Response, error, bool) {
+		k.KeepControl()
+		r := req.(*kmsg.MetadataRequest)
+		if !created || len(r.Topics) != 1 {
+			return nil, nil, false
+		}
+		if asked++; asked != 2 {
+			return nil, nil, false
+		}
+		resp := req.ResponseKind().(*kmsg.MetadataResponse)
+		rt := kmsg.NewMetadataResponseTopic()
+		rt.Topic, rt.ErrorCode = r.Topics[0].Topic, kerr.UnknownTopicOrPartition.Code
+		resp.Topics = append(resp.Topics, rt)
+		return resp, nil, true
+	})
+	infos, err := c.EnsureTopics(t.Context(), []TopicSpec{{Name: "r", Partitions: 2, ReplicationFactor: -1}})
+	if err != nil || infos["r"].Partitions != 2 || asked < 3 {
+		t.Errorf("%+v, %v; asked %d times", infos, err, asked)
+	}
+}
+
 // TestEnsureTopicsOldBroker: before KIP-464 a broker does not know "your default".
 func TestEnsureTopicsOldBroker(t *testing.T) {
 	k := fakeKafka(t, kfake.NumBrokers(3))
