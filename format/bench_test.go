@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
 )
@@ -141,6 +142,71 @@ func BenchmarkEncodeEncodingJSON(b *testing.B) {
 	for b.Loop() {
 		if _, err := json.Marshal(&v); err != nil {
 			b.Fatal(err)
+		}
+	}
+}
+
+// benchEvent and benchTotal are what the running total of test/bench reads and writes.
+type benchEvent struct {
+	User   string    `json:"user"`
+	Amount float64   `json:"amount"`
+	At     time.Time `json:"ts,unixmilli"`
+}
+
+type benchTotal struct {
+	User  string    `json:"user"`
+	Count int64     `json:"count"`
+	Sum   float64   `json:"sum"`
+	At    time.Time `json:"ts,unixmilli"`
+}
+
+func BenchmarkDecodeEvent(b *testing.B) {
+	s, doc := mustJSON[benchEvent](b), benchDoc()
+	b.ReportAllocs()
+	b.SetBytes(int64(len(doc)))
+	var v benchEvent
+	for b.Loop() {
+		if err := s.Decode(doc, &v); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func BenchmarkEncodeTotal(b *testing.B) {
+	s := mustJSON[benchTotal](b)
+	v := benchTotal{"u000123", 217, 10912.34, time.UnixMilli(1700000000123)}
+	var dst []byte
+	b.ReportAllocs()
+	for b.Loop() {
+		var err error
+		if dst, err = s.Append(dst[:0], &v); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// BenchmarkStringKey reads a key and writes it again.
+func BenchmarkStringKey(b *testing.B) {
+	s, key := String(), []byte("u000123")
+	var v string
+	var dst []byte
+	b.ReportAllocs()
+	for b.Loop() {
+		if err := s.Decode(key, &v); err != nil {
+			b.Fatal(err)
+		}
+		var err error
+		if dst, err = s.Append(dst[:0], &v); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func BenchmarkPartition(b *testing.B) {
+	key := []byte("u000123")
+	for b.Loop() {
+		if Partition(key, 4) < 0 {
+			b.Fatal()
 		}
 	}
 }

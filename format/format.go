@@ -58,7 +58,7 @@ func (stringSerde[T]) Decode(src []byte, v *T) error {
 	if src == nil {
 		return ErrNull
 	}
-	if !utf8.Valid(src) {
+	if !isASCII(view(src)) && !utf8.Valid(src) {
 		return fmt.Errorf("decode string: not UTF-8: %w", notUTF8(src))
 	}
 	*(*string)(unsafe.Pointer(v)) = view(src)
@@ -67,10 +67,30 @@ func (stringSerde[T]) Decode(src []byte, v *T) error {
 
 func (stringSerde[T]) Append(dst []byte, v *T) ([]byte, error) {
 	s := *(*string)(unsafe.Pointer(v))
-	if !utf8.ValidString(s) {
+	if !isASCII(s) && !utf8.ValidString(s) {
 		return dst, fmt.Errorf("encode string: not UTF-8: %w; use Bytes for binary data", notUTF8([]byte(s)))
 	}
 	return append(dst, s...), nil
+}
+
+// isASCII tells whether s has only bytes below 0x80. Keys are short: two words that overlap see most of them whole.
+func isASCII(s string) bool {
+	b := unsafe.Slice(unsafe.StringData(s), len(s))
+	switch n := len(b); {
+	case n >= 8:
+		w := binary.LittleEndian.Uint64(b[n-8:])
+		for ; len(b) > 8; b = b[8:] {
+			w |= binary.LittleEndian.Uint64(b)
+		}
+		return w&highs == 0
+	case n >= 4:
+		return (binary.LittleEndian.Uint32(b)|binary.LittleEndian.Uint32(b[n-4:]))&(highs>>32) == 0
+	}
+	or := byte(0)
+	for _, c := range b {
+		or |= c
+	}
+	return or < utf8.RuneSelf
 }
 
 // notUTF8 says where b stops being UTF-8.

@@ -3,6 +3,7 @@ package format
 import (
 	"encoding"
 	"encoding/base64"
+	"encoding/binary"
 	"encoding/json"
 	"math"
 	"math/bits"
@@ -183,25 +184,30 @@ func (n *node) decodeStruct(src []byte, i, left int, p unsafe.Pointer) (int, *JS
 	}
 	expect := 0
 	for {
-		if i >= len(src) || src[i] != '"' {
-			return i, wanted(src, i, "want a field name")
+		// Producers write fields in one order and without spaces: the one behind the last found is tried first, at once with
+		// its quotes and colon.
+		k, start, name := -1, i+1, ""
+		var err *JSONError
+		if expect < len(n.fields) && hasPrefix(src, i, n.fields[expect].lead) {
+			k, name = expect, n.fields[expect].name
+			i = skipSpace(src, i+len(n.fields[expect].lead))
+		} else {
+			if i >= len(src) || src[i] != '"' {
+				return i, wanted(src, i, "want a field name")
+			}
+			end, escaped, err := scanString(src, start)
+			if err != nil {
+				return end, err
+			}
+			name = view(src[start:end])
+			if escaped {
+				name = unescape(src[start:end])
+			}
+			if i, err = afterName(src, end+1); err != nil {
+				return i, err
+			}
+			k = n.find(name)
 		}
-		start := i + 1
-		end, escaped, err := scanString(src, start)
-		if err != nil {
-			return end, err
-		}
-		name := view(src[start:end])
-		if escaped {
-			name = unescape(src[start:end])
-		}
-		i = end + 1
-		if i < len(src) && src[i] == ':' { // the usual case without a call
-			i = skipSpace(src, i+1)
-		} else if i, err = afterName(src, i); err != nil {
-			return i, err
-		}
-		k := n.find(name, expect)
 		if k >= 0 {
 			expect = k + 1
 			word, bit := &seen, uint64(1)<<(k&63)
@@ -235,15 +241,17 @@ func (n *node) decodeStruct(src []byte, i, left int, p unsafe.Pointer) (int, *JS
 	}
 }
 
-// find returns the index of the field, -1 if it is unknown. Producers write fields in one order, so the one behind the
-// last found is tried first.
-func (n *node) find(name string, expect int) int {
-	if expect < len(n.fields) && n.fields[expect].name == name {
-		return expect
-	}
+// hasPrefix tells whether s stands at src[i].
+func hasPrefix(src []byte, i int, s string) bool {
+	return i+len(s) <= len(src) && view(src[i:i+len(s)]) == s
+}
+
+// find returns the index of the field, -1 if it is unknown.
+func (n *node) find(name string) int {
 	if len(name) < len(n.byLen) {
 		for _, k := range n.byLen[len(name)] {
-			if n.fields[k].name == name {
+			// Most names of equal length differ in the first byte, which is looked at without a call.
+			if f := n.fields[k].name; (f == "" || f[0] == name[0]) && f == name {
 				return k
 			}
 		}
@@ -581,6 +589,14 @@ func (n *node) readInteger(src []byte, i int) (neg bool, u uint64, end int, err 
 		j++
 	}
 	start := j
+	for j+8 <= len(src) {
+		v, ok := eightDigits(binary.LittleEndian.Uint64(src[j:]))
+		if !ok {
+			break
+		}
+		u = u*1e8 + v
+		j += 8
+	}
 	for j < len(src) && src[j]-'0' <= 9 {
 		u = u*10 + uint64(src[j]-'0')
 		j++
@@ -602,6 +618,18 @@ func (n *node) readInteger(src []byte, i int) (neg bool, u uint64, end int, err 
 		return false, 0, i, n.outOfRange(src, i)
 	}
 	return neg, u, end, nil
+}
+
+// eightDigits returns the number that eight bytes of text stand for, the first of them in the low byte of w; ok is
+// false if they are not all digits.
+func eightDigits(w uint64) (v uint64, ok bool) {
+	const highs, lows = 0xf0f0f0f0f0f0f0f0, 0x0606060606060606
+	if w&highs|(w+lows)&highs>>4 != 0x3333333333333333 {
+		return 0, false
+	}
+	w = (w & 0x0f0f0f0f0f0f0f0f) * (10<<8 + 1) >> 8    // four numbers of two digits
+	w = (w & 0x00ff00ff00ff00ff) * (100<<16 + 1) >> 16 // two of four
+	return (w & 0x0000ffff0000ffff) * (10000<<32 + 1) >> 32, true
 }
 
 // integral returns the value of a valid JSON number without sign. whole tells whether it is an integer, fits whether
@@ -734,15 +762,24 @@ func (n *node) decodeTime(src []byte, i int, p unsafe.Pointer) (int, *JSONError)
 	if err != nil {
 		return end, err
 	}
-	per := perSecond[n.unit]
-	sec, rest := v/per, v%per
+	var sec, nsec int64
+	switch n.unit { // dividing by constants is multiplying
+	case unitSeconds:
+		sec = v
+	case unitMillis:
+		sec, nsec = v/1e3, v%1e3*1e6
+	case unitMicros:
+		sec, nsec = v/1e6, v%1e6*1e3
+	default:
+		sec, nsec = v/1e9, v%1e9
+	}
 	// The years that time.Time can print. What is beyond is another unit, most likely.
 	if sec < minSecond || sec > maxSecond {
 		e := n.outOfRange(src, i)
 		e.Want += " of the years 0 to 9999"
 		return i, e
 	}
-	*(*time.Time)(p) = time.Unix(sec, rest*(1e9/per)).UTC()
+	*(*time.Time)(p) = time.Unix(sec, nsec).UTC()
 	return end, nil
 }
 

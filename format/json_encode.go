@@ -87,7 +87,7 @@ func (n *node) appendNumber(dst []byte, p unsafe.Pointer) ([]byte, *JSONError) {
 		case 8:
 			v = int64(*(*int8)(p))
 		}
-		return strconv.AppendInt(dst, v, 10), nil
+		return appendInt(dst, v), nil
 	case opUint:
 		var v uint64
 		switch n.bits {
@@ -100,7 +100,7 @@ func (n *node) appendNumber(dst []byte, p unsafe.Pointer) ([]byte, *JSONError) {
 		case 8:
 			v = uint64(*(*uint8)(p))
 		}
-		return strconv.AppendUint(dst, v, 10), nil
+		return appendUint(dst, v), nil
 	default:
 		if n.bits == 32 {
 			return appendFloat(dst, float64(*(*float32)(p)), 32)
@@ -339,22 +339,45 @@ func appendFloat(dst []byte, f float64, size int) ([]byte, *JSONError) {
 }
 
 func appendMillionths(dst []byte, m uint64) []byte {
-	dst = strconv.AppendUint(dst, m/1e6, 10)
+	dst = appendUint(dst, m/1e6)
 	frac := m % 1e6
 	if frac == 0 {
 		return dst
 	}
-	digits := 6
-	for frac%10 == 0 {
-		frac /= 10
-		digits--
+	w := digits(frac * 100) // all eight are behind the point
+	n := 8 - bits.LeadingZeros64(w&^(ones*'0'))>>3
+	dst = append(dst, '.')
+	return binary.LittleEndian.AppendUint64(dst, w)[:len(dst)+n]
+}
+
+// digits returns the eight decimal digits of v, which is below 10^8, as text: the first of them in the low byte.
+func digits(v uint64) uint64 {
+	v = v/1e4 | v%1e4<<32 // two numbers of four digits
+	q := v * 10486 >> 20 & 0x0000007f0000007f
+	v = q | (v-q*100)<<16 // four of two
+	q = v * 103 >> 10 & 0x000f000f000f000f
+	return q | (v-q*10)<<8 | ones*'0'
+}
+
+// appendUint appends the decimal digits of v.
+func appendUint(dst []byte, v uint64) []byte {
+	if v >= 1e8 {
+		if v < 1e16 {
+			dst = appendUint(dst, v/1e8)
+			return binary.LittleEndian.AppendUint64(dst, digits(v%1e8))
+		}
+		return strconv.AppendUint(dst, v, 10)
 	}
-	dst = append(dst, ".000000"[:1+digits]...)
-	for i := len(dst) - 1; frac > 0; i-- {
-		dst[i] = byte('0' + frac%10)
-		frac /= 10
+	w := digits(v)
+	zeros := bits.TrailingZeros64(w&^(ones*'0')|1<<56) >> 3 // in front; the last digit stays
+	return binary.LittleEndian.AppendUint64(dst, w>>(8*zeros))[:len(dst)+8-zeros]
+}
+
+func appendInt(dst []byte, v int64) []byte {
+	if v < 0 {
+		return appendUint(append(dst, '-'), -uint64(v))
 	}
-	return dst
+	return appendUint(dst, uint64(v))
 }
 
 func (n *node) appendTime(dst []byte, t time.Time) ([]byte, *JSONError) {
@@ -367,11 +390,18 @@ func (n *node) appendTime(dst []byte, t time.Time) ([]byte, *JSONError) {
 		dst = t.UTC().AppendFormat(dst, time.RFC3339Nano)
 		return append(dst, '"'), nil
 	}
-	per := perSecond[n.unit]
-	if n.unit == unitNanos && (sec <= -maxNanoSecond || sec >= maxNanoSecond) {
+	switch n.unit { // dividing by constants is multiplying
+	case unitSeconds:
+		return appendInt(dst, sec), nil
+	case unitMillis:
+		return appendInt(dst, sec*1e3+nsec/1e6), nil
+	case unitMicros:
+		return appendInt(dst, sec*1e6+nsec/1e3), nil
+	}
+	if sec <= -maxNanoSecond || sec >= maxNanoSecond {
 		return dst, &JSONError{Offset: -1, Want: "want a time of the years 1678 to 2262, as nanoseconds since the epoch", Found: t.String()}
 	}
-	return strconv.AppendInt(dst, sec*per+nsec/(1e9/per), 10), nil
+	return appendInt(dst, sec*1e9+nsec), nil
 }
 
 // maxNanoSecond is how many whole seconds of nanoseconds fit an int64.

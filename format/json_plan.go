@@ -78,6 +78,7 @@ type node struct {
 type field struct {
 	name      string
 	prefix    []byte  // ,"name":
+	lead      string  // "name":
 	goName    string  // for errors
 	hops      []hop   // through embedded pointers
 	offset    uintptr // from the struct, or from the last hop
@@ -273,6 +274,7 @@ func (p *planner) planStruct(n *node, t reflect.Type, path string) {
 		f := &n.fields[i]
 		f.node = p.plan(f.typ, f.options, path+"."+f.goName)
 		f.prefix = append(appendString([]byte{','}, f.name), ':')
+		f.lead = view(f.prefix[1:])
 		for len(n.byLen) <= len(f.name) {
 			n.byLen = append(n.byLen, nil)
 		}
