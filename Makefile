@@ -23,8 +23,9 @@ TESTFLAGS  ?=
 # Packages with goroutines, and those that these drive.
 RACE := ./txn/... ./internal/engine/... ./internal/task/... ./statestore/... ./processor/...
 FUZZTIME ?= 20s
-# Seeds of the simulation in soak.
+# Seeds of the simulation in soak, and how often its long tests on real brokers run.
 SEEDS    ?= 20000
+ROUNDS   ?= 5
 
 .PHONY: help
 help: ## List the targets
@@ -47,8 +48,9 @@ test-short: ## Run the tests that need no broker and little time
 	$(GO) test -short -tags synctests -timeout 5m $(TESTFLAGS) ./internal/sim
 
 .PHONY: soak
-soak: ## Run SEEDS (20000) seeds of the simulation, which takes about an hour
+soak: kafka-jars ## Run SEEDS (20000) seeds of the simulation and ROUNDS (5) of the long tests on real brokers: about two hours
 	MILLRACE_SIM_SEEDS=$(SEEDS) $(GO) test -tags synctests -timeout 6h $(TESTFLAGS) -run TestSim ./internal/sim
+	MILLRACE_TEST_SOAK=1 $(GO) test -timeout 6h -count $(ROUNDS) $(TESTFLAGS) -run 'TestThreeBrokers|TestChaos' ./test/integration
 
 .PHONY: kafka-jars
 kafka-jars: ## Fetch the jars of the Kafka brokers for the tests (needs Maven, once)

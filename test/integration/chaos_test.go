@@ -2,8 +2,6 @@ package integration
 
 import (
 	"fmt"
-	"math/rand/v2"
-	"os"
 	"strings"
 	"syscall"
 	"testing"
@@ -73,9 +71,7 @@ func TestZombie(t *testing.T) {
 // the broker is restarted too.
 func TestChaos(t *testing.T) {
 	t.Parallel()
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
-	rnd := rand.New(rand.NewPCG(seed, 1))
+	rnd := seeded(t)
 	for _, program := range []string{totalJob, windowJob} {
 		t.Run(program, func(t *testing.T) {
 			b := kafka.Start(t)
@@ -115,7 +111,7 @@ func TestChaos(t *testing.T) {
 			// A broker that goes down while it completes transactions has left a hanging transaction on the offsets topic in
 			// two of nine runs, of which its coordinator knew nothing; the subtask waits. Until that is understood it is not
 			// part of every run.
-			if os.Getenv("MILLRACE_TEST_SOAK") == "1" {
+			if soak() {
 				if err := b.Stop(); err != nil {
 					t.Fatal(err)
 				}
