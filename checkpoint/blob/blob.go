@@ -232,5 +232,9 @@ func (l *limiter) wait(ctx context.Context, n int) error {
 	if l == nil || n == 0 {
 		return nil
 	}
-	return l.l.WaitN(ctx, n)
+	err := l.l.WaitN(ctx, n)
+	if err != nil && ctx.Err() == nil {
+		return fmt.Errorf("the limit of %.0f bytes a second leaves too little time: %w", float64(l.l.Limit()), context.DeadlineExceeded)
+	}
+	return err
 }

@@ -56,7 +56,9 @@ func (d *dir) fail(op, key string, err error) error {
 		e.kind, e.Next = kindDenied, "give the user of this process the right to read and write there"
 	case errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT):
 		e.kind, e.Next = kindRetryable, "make room on that file system"
-	case errors.Is(err, context.DeadlineExceeded) || errors.Is(err, syscall.EIO) || errors.Is(err, syscall.ESTALE) || errors.Is(err, syscall.ETIMEDOUT):
+	case errors.Is(err, context.DeadlineExceeded):
+		e.kind = kindRetryable
+	case errors.Is(err, syscall.EIO) || errors.Is(err, syscall.ESTALE) || errors.Is(err, syscall.ETIMEDOUT):
 		e.kind, e.Next = kindRetryable, "look whether the disk or the mount is well"
 	case errors.Is(err, syscall.ENOTDIR) || errors.Is(err, syscall.EISDIR):
 		e.Next = "a file and a folder have the same name: remove what Millrace did not write"

@@ -1,7 +1,6 @@
 package blob
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -87,9 +86,4 @@ func IsRetryable(err error) bool {
 func IsDenied(err error) bool {
 	var e *Error
 	return errors.As(err, &e) && e.kind == kindDenied
-}
-
-// ended says whether a context is why err happened.
-func ended(ctx context.Context, err error) bool {
-	return ctx.Err() != nil || errors.Is(err, context.Canceled)
 }
