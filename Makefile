@@ -76,7 +76,11 @@ fmt: ## Format the code
 	gofmt -w $$(git ls-files '*.go')
 
 .PHONY: bench
-bench: ## Run the Go benchmarks
+bench: ## Compare with the peers on a real broker, about 45 minutes; WHAT, PEERS, REPEAT as in test/bench/run.sh
+	test/bench/run.sh
+
+.PHONY: bench-go
+bench-go: ## Run the Go benchmarks
 	$(GO) test -run '^$$' -bench . -benchmem ./...
 
 .PHONY: fuzz

@@ -45,7 +45,7 @@ peers() { echo "${PEERS:-$*}"; }
 all=$(peers limit millrace streams flink-heap flink-rocksdb)
 
 (cd ../.. && go build -o test/bench/bin/ ./test/bench/{gen,job,limit,probe,runner,verify})
-jars=$(cd ../.. && go run ./test/kafka/fetch | head -1)
+jars=$(cd ../.. && go run ./test/kafka/fetch | sed -n 1p)
 for p in streams flink; do
   if [[ " $all " != *" $p"* ]]; then continue; fi
   if [ "$p" = flink ] && ! doing tput && [ -z "${PEERS:-}" ]; then continue; fi
