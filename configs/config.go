@@ -20,6 +20,7 @@ type Config struct {
 	App         App
 	Brokers     []string // host:port
 	State       State
+	Checkpoint  Checkpoint
 	Listen      string // host:port of the HTTP server; ListenOff = none
 	Admin       Admin
 	Log         Log
@@ -53,6 +54,39 @@ type State struct {
 	Dir         string
 	Store       string // pebble or memory
 	WriteBehind WriteBehind
+	Restore     Restore
+}
+
+// Restore says how state is brought back.
+type Restore struct {
+	Concurrency int // files that are downloaded at once
+}
+
+// Checkpoint says when checkpoints are taken and where they are kept.
+type Checkpoint struct {
+	URL               string // s3://bucket/prefix or file:///absolute/path; "" = none
+	Interval          time.Duration
+	MinPause          time.Duration
+	Timeout           time.Duration
+	Retain            int
+	MaxBytesPerSecond int64 // 0 = no limit
+	Concurrency       int
+	S3                S3
+}
+
+// S3 is how the server of an s3:// URL is spoken to.
+type S3 struct {
+	Endpoint       string // "" = Amazon's
+	Region         string
+	PathStyle      bool
+	AccessKey      string // "" = the AWS SDK's chain of credentials
+	SecretKey      Secret
+	SessionToken   Secret
+	Profile        string
+	SSE            string // "" = the bucket's default, AES256 or aws:kms
+	KMSKeyID       string
+	PartSize       int64
+	RequestTimeout time.Duration
 }
 
 // WriteBehind says when committed state goes to the local store.

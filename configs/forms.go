@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"net"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -257,4 +258,32 @@ func checkMechanism(s string) string {
 	default:
 		return allowed
 	}
+}
+
+// checkBlobURL looks at the form only; what opens the store reads the rest.
+func checkBlobURL(s string) string {
+	if s == "" {
+		return ""
+	}
+	scheme, rest, ok := strings.Cut(s, "://")
+	switch {
+	case ok && strings.Contains(rest, "@"):
+		return "a URL holds no credentials: they have keys of their own (checkpoint.s3.access-key), or come from the environment"
+	case ok && (scheme == "s3a" || scheme == "s3p"):
+		return "the scheme is written s3 here"
+	case !ok || scheme == "s3" && strings.Trim(rest, "/") == "" || scheme == "file" && (!strings.HasPrefix(rest, "/") || rest == "/") || scheme != "s3" && scheme != "file":
+		return "s3://bucket/prefix or file:///absolute/path is wanted"
+	}
+	return ""
+}
+
+func checkEndpoint(s string) string {
+	if s == "" {
+		return ""
+	}
+	u, err := url.Parse(s)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil || u.RawQuery != "" {
+		return "a URL is wanted, such as https://s3.example.com:9000"
+	}
+	return ""
 }

@@ -26,7 +26,7 @@ func TestTable(t *testing.T) {
 			t.Errorf("%s is in the table twice", k.name)
 		}
 		names[k.name] = true
-		if !regexp.MustCompile(`^[a-z]+(-[a-z]+)*(\.[a-z]+(-[a-z]+)*)*$`).MatchString(k.name) {
+		if !regexp.MustCompile(`^[a-z][a-z0-9]*(-[a-z]+)*(\.[a-z][a-z0-9]*(-[a-z]+)*)*$`).MatchString(k.name) {
 			t.Errorf("%s: viper wants small letters", k.name)
 		}
 		for _, env := range []string{k.env(), k.env() + fileSuffix} {

@@ -118,6 +118,12 @@ func (c *Config) faults(bad map[string]bool, origin func(key string) string) []F
 		"only a static member has a name: set group.static to true, or leave this empty")
 	together(c.State.Dir == "", []string{"state.dir"}, "a folder is wanted")
 
+	s3 := c.Checkpoint.S3
+	together(s3.AccessKey != "" && s3.SecretKey == "", []string{"checkpoint.s3.access-key", "checkpoint.s3.secret-key"}, "needs checkpoint.s3.secret-key, too")
+	together(s3.SecretKey != "" && s3.AccessKey == "", []string{"checkpoint.s3.secret-key", "checkpoint.s3.access-key"}, "has no effect without checkpoint.s3.access-key")
+	together(s3.SessionToken != "" && s3.AccessKey == "", []string{"checkpoint.s3.session-token", "checkpoint.s3.access-key"}, "has no effect without checkpoint.s3.access-key")
+	together(s3.KMSKeyID != "" && s3.SSE != "aws:kms", []string{"checkpoint.s3.kms-key-id", "checkpoint.s3.sse"}, "has no effect without aws:kms as checkpoint.s3.sse")
+
 	tls := c.Security.TLS
 	for name, isSet := range tlsDetails(tls) {
 		together(isSet && !tls.Enabled, []string{name, "security.tls.enabled"}, "has no effect without TLS: set security.tls.enabled to true, or remove this")
@@ -164,6 +170,8 @@ func shown(k key, value string) string {
 	switch {
 	case k.secret() && value != "":
 		return mask
+	case k.name == "checkpoint.url" && strings.Contains(value, "@"):
+		return strconv.QuoteToASCII("..." + value[strings.LastIndex(value, "@"):]) // what stands before may be a secret
 	case len(value) > maxShown:
 		return strconv.QuoteToASCII(value[:maxShown]) + "..."
 	case k.kind() == "string" || k.kind() == "secret" || value == "":
