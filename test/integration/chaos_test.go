@@ -142,5 +142,59 @@ func TestChaos(t *testing.T) {
 	}
 }
 
+// TestConnectionCuts puts a proxy between workers and their broker, which cuts all connections, loses replies (of what
+// the broker has done) and delays, each for a moment, while workers are under load. No worker may end by that.
+func TestConnectionCuts(t *testing.T) {
+	t.Parallel()
+	rnd := seeded(t)
+	var proxy *testutil.Proxy
+	b := kafka.Start(t, kafka.Advertise(func(addr string) string {
+		proxy = testutil.NewProxy(t, addr)
+		return proxy.Addr()
+	}))
+	jobs := []*job{newJob(t, b, totalJob), newJob(t, b, windowJob)}
+	workers := make([][]*kafka.Proc, len(jobs))
+	var stopFeeds []func()
+	for i, j := range jobs {
+		j.env = []string{"MILLRACE_GROUP_SESSION_TIMEOUT=3s"}
+		workers[i] = []*kafka.Proc{j.worker(t.TempDir()), j.worker(t.TempDir())}
+		stopFeeds = append(stopFeeds, j.feed(5))
+	}
+	for i, j := range jobs {
+		j.caughtUp(workers[i]...)
+	}
+	moment := func(ms int) { pause(time.Duration(rnd.IntN(ms)) * time.Millisecond) }
+	for range 12 {
+		switch rnd.IntN(4) {
+		case 0:
+			proxy.Cut()
+			moment(400)
+		case 1, 2:
+			proxy.DropReplies()
+			moment(200)
+			proxy.Cut() // those connections are of no use any more
+		default:
+			proxy.Delay(time.Duration(1+rnd.IntN(50)) * time.Millisecond)
+			moment(400)
+		}
+		proxy.Restore()
+		moment(600)
+	}
+	for i, j := range jobs {
+		stopFeeds[i]()
+		j.committed(workers[i]...)
+		j.checkState() // of the open windows
+		j.closeWindows()
+		j.committed(workers[i]...)
+		stop(t, workers[i]...)
+		restarts := 0
+		for _, p := range workers[i] {
+			restarts += strings.Count(p.Output(), restarted)
+		}
+		t.Logf("%s: %d records, %d restarts of subtasks", j.program, len(j.src.truth), restarts)
+		j.check()
+	}
+}
+
 // pause lets the faults spread over time; nothing is synchronised by it.
 func pause(d time.Duration) { <-time.After(d) }
