@@ -189,12 +189,13 @@ type mark struct {
 // counters belong to steps: a failed one takes them back.
 type counters struct{ late, recordsOut, bytesOut int64 }
 
-func (x *Exec) begin() mark {
+// begin notes in m where the step starts. It runs for every record: m is set in place.
+func (x *Exec) begin(m *mark) {
 	t := x.t
 	if t.stateful {
 		t.env.State.Begin()
 	}
-	return mark{len(t.outs), t.arena.mark(), t.c}
+	m.outs, m.arena, m.c = len(t.outs), t.arena.mark(), t.c
 }
 
 func (x *Exec) end() {
@@ -203,7 +204,7 @@ func (x *Exec) end() {
 	}
 }
 
-func (x *Exec) rollback(m mark) {
+func (x *Exec) rollback(m *mark) {
 	t := x.t
 	if t.stateful {
 		t.env.State.Rollback()
@@ -220,12 +221,13 @@ func (x *Exec) rollback(m mark) {
 func (x *Exec) Atomic(op int32, g statestore.Group, eventTime int64, f func() error, key func(dst []byte) []byte) (skipped bool, err error) {
 	part, rec := x.part, x.rec
 	x.part, x.rec, x.Group, x.Time = nil, nil, g, eventTime
-	m := x.begin()
+	var m mark
+	x.begin(&m)
 	x.Op = op
 	if err = x.guarded(f); err == nil {
 		x.end()
 	} else {
-		x.rollback(m)
+		x.rollback(&m)
 		skipped = true
 		err = x.judge(err, func() ([]byte, []byte) { return x.Keep(key(x.Buf())), nil })
 	}

@@ -460,7 +460,8 @@ func (t *Task) process(p *part) error {
 	case headData:
 		at := t.heads[p.index]
 		x.part, x.rec, x.Time, x.Op = p, rec, at, -1
-		t.cur, t.m, t.phase = p, x.begin(), phaseRun
+		x.begin(&t.m)
+		t.cur, t.phase = p, phaseRun
 		err := p.in.src.Run(x, p.slot)
 		if err == nil && p.in.Custom {
 			x.Op = p.in.Op
@@ -481,7 +482,7 @@ func (t *Task) process(p *part) error {
 	case headBad:
 		err := p.bad
 		p.bad = nil
-		t.m = x.begin()
+		x.begin(&t.m)
 		return t.failedRecord(p, err)
 	case headWatermark:
 		m := &p.upstream[p.from]
@@ -501,7 +502,7 @@ func (t *Task) process(p *part) error {
 func (t *Task) failedRecord(p *part, err error) error {
 	x := &t.x
 	rec := &p.cur[p.pos]
-	x.rollback(t.m)
+	x.rollback(&t.m)
 	x.part, x.rec = p, rec
 	err = x.judge(err, func() ([]byte, []byte) { return rec.Key, rec.Value })
 	x.part, x.rec, x.Op = nil, nil, -1
