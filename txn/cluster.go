@@ -212,7 +212,7 @@ func (c *Cluster) baseOpts() ([]kgo.Opt, error) {
 	opts := []kgo.Opt{
 		kgo.SeedBrokers(o.Brokers...),
 		kgo.ClientID("millrace-" + o.AppID),
-		kgo.WithLogger(kgoLogger{o.Logger}),
+		kgo.WithLogger(newKgoLogger(o.Logger)),
 		// With kgo's default of 5 s a produce to a brand-new topic or a moved leader stands still for as long.
 		kgo.MetadataMinAge(250 * time.Millisecond),
 		kgo.DisableClientMetrics(),
@@ -343,39 +343,4 @@ func (d *dialWatch) last() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.err
-}
-
-// kgoLogger passes kgo's log on, one level down: what kgo finds worth a warning (a broker that restarts, a
-// rebalance) is normal operation for us, and what really ends something comes to us as an error anyway.
-type kgoLogger struct{ l *slog.Logger }
-
-func (k kgoLogger) Level() kgo.LogLevel {
-	ctx := context.Background()
-	switch {
-	case k.l.Enabled(ctx, slog.LevelDebug-4):
-		return kgo.LogLevelDebug
-	case k.l.Enabled(ctx, slog.LevelDebug):
-		return kgo.LogLevelInfo
-	case k.l.Enabled(ctx, slog.LevelInfo):
-		return kgo.LogLevelWarn
-	case k.l.Enabled(ctx, slog.LevelWarn):
-		return kgo.LogLevelError
-	default:
-		return kgo.LogLevelNone
-	}
-}
-
-func (k kgoLogger) Log(level kgo.LogLevel, msg string, keyvals ...any) {
-	var to slog.Level
-	switch level {
-	case kgo.LogLevelError:
-		to = slog.LevelWarn
-	case kgo.LogLevelWarn:
-		to = slog.LevelInfo
-	case kgo.LogLevelInfo:
-		to = slog.LevelDebug
-	default:
-		to = slog.LevelDebug - 4
-	}
-	k.l.Log(context.Background(), to, "kafka client: "+msg, keyvals...)
 }

@@ -201,7 +201,7 @@ func TestSASLOptions(t *testing.T) {
 
 func TestLoggerGoesDownOneLevel(t *testing.T) {
 	var buf bytes.Buffer
-	l := kgoLogger{slog.New(slog.NewTextHandler(&buf, &slog.HandlerOptions{Level: slog.LevelInfo}))}
+	l := newKgoLogger(slog.New(slog.NewTextHandler(&buf, &slog.HandlerOptions{Level: slog.LevelInfo})))
 	if l.Level() != kgo.LogLevelWarn {
 		t.Errorf("level %v", l.Level())
 	}
