@@ -74,6 +74,8 @@ type Dir interface {
 	// Stage begins a store of id.Subtask that is made beside the one in use; one at a time. What an earlier process left
 	// half-done is removed when the directory is opened. Errors: ErrNoSpace.
 	Stage(id Identity) (Staging, error)
+	// Reads says whether Staging.Create takes files of a Snapshot.Format.
+	Reads(format string) bool
 	// Quarantine puts the store of id.Subtask out of the way, so that people can look at it; it must be closed. where is
 	// its new place, "" if there was none. One is kept per subtask: an older one is removed.
 	Quarantine(id Identity) (where string, err error)

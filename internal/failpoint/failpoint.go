@@ -32,6 +32,21 @@ const (
 	AfterEndTxn          = "after-end-txn"
 )
 
+// The names of the points of checkpoints, savepoints and restores, in the order in which each passes them.
+const (
+	AfterUploadBlob         = "after-upload-blob"
+	BeforeManifest          = "before-manifest"
+	AfterManifest           = "after-manifest"
+	MidCollect              = "mid-collect"
+	MidDelete               = "mid-delete"
+	MidRestore              = "mid-restore"
+	BeforeAdopt             = "before-adopt"
+	MidSavepoint            = "mid-savepoint"
+	BeforeSavepointManifest = "before-savepoint-manifest"
+	AfterSavepointManifest  = "after-savepoint-manifest"
+	MidLoad                 = "mid-load"
+)
+
 // points documents what a crash at each point leaves behind.
 var points = map[string]string{
 	AfterInitProducerID:  "the former owner is fenced and its transaction aborted; nothing is restored yet",
@@ -40,6 +55,18 @@ var points = map[string]string{
 	AfterTxnOffsetCommit: "the group coordinator accepted the offsets; they are pending, the transaction is open",
 	BeforeEndTxn:         "as after-txn-offset-commit; the last point at which a crash aborts the epoch",
 	AfterEndTxn:          "the epoch is committed, and nobody of this process knows: the store is behind its changelog",
+
+	AfterUploadBlob:         "a file of a checkpoint is uploaded that no manifest names yet",
+	BeforeManifest:          "all files of a checkpoint are uploaded, there is no manifest",
+	AfterManifest:           "the checkpoint is published, and nobody of this process knows",
+	MidCollect:              "some of the checkpoints, or of the blobs, that are not needed are removed",
+	MidDelete:               "some of an incarnation's checkpoints, or of a savepoint, are removed, manifests first",
+	MidRestore:              "some files of a checkpoint are downloaded, beside the store",
+	BeforeAdopt:             "all files are downloaded, beside the store",
+	MidSavepoint:            "a part of a subtask's state is uploaded to a savepoint that is running",
+	BeforeSavepointManifest: "all subtasks have written their part, the savepoint is running",
+	AfterSavepointManifest:  "the savepoint is completed or failed, and nobody of this process knows",
+	MidLoad:                 "a part of a savepoint is in a store beside the subtask's",
 }
 
 // Points returns the name of each point and what a crash there leaves behind.

@@ -40,6 +40,7 @@ var level = map[string]int{
 	"internal/task":          2,
 	"processor/window":       2,
 	"txn":                    2,
+	"checkpoint":             2,
 	// What users build programs with; what runs them. The two meet in the root package only.
 	"processor":       3,
 	"internal/engine": 3,
@@ -77,6 +78,8 @@ var homes = []home{
 		"the fake broker serves the demo and tests"},
 	{"github.com/twmb/franz-go", []string{"txn", "doctor", "internal/demo", "test"}, true,
 		"only the Kafka border speaks to brokers: the engine must stay free of a client's types"},
+	{"github.com/klauspost/compress", []string{"checkpoint"}, true,
+		"one format of savepoints knows how it is compressed"},
 	{"github.com/cockroachdb/pebble", []string{"statestore/pebblestore"}, true,
 		"the store is behind statestore's contract and can be exchanged"},
 	{"github.com/aws/aws-sdk-go-v2", []string{"checkpoint/blob"}, false,

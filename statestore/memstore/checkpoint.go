@@ -118,6 +118,9 @@ func (d *Dir) Stage(id statestore.Identity) (statestore.Staging, error) {
 	return &staging{d: d, id: id, saved: &saved{id: id}, files: map[string]*stagedFile{}}, nil
 }
 
+// Reads implements statestore.Dir.
+func (d *Dir) Reads(format string) bool { return format == Format }
+
 // staging implements statestore.Staging.
 type staging struct {
 	d     *Dir

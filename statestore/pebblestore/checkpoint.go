@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -18,7 +19,9 @@ import (
 )
 
 // Format is what Snapshot.Format says of files that this version writes. It changes with formatMajorVersion.
-var Format = fmt.Sprintf("pebble-%d", uint64(formatMajorVersion))
+var Format = formatPrefix + strconv.FormatUint(uint64(formatMajorVersion), 10)
+
+const formatPrefix = "pebble-"
 
 var _ statestore.Checkpointer = (*Store)(nil)
 
@@ -264,6 +267,13 @@ func (d *Dir) Stage(id statestore.Identity) (statestore.Staging, error) {
 		return nil, st.fault("stage", err)
 	}
 	return st, nil
+}
+
+// Reads implements statestore.Dir. Older formats are brought up to this version's when the store is opened.
+func (d *Dir) Reads(format string) bool {
+	version, ok := strings.CutPrefix(format, formatPrefix)
+	n, err := strconv.ParseUint(version, 10, 64)
+	return ok && err == nil && n >= uint64(pebble.FormatMinSupported) && n <= uint64(formatMajorVersion)
 }
 
 // staging implements statestore.Staging.

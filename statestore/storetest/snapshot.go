@@ -89,7 +89,7 @@ func testSnapshot(t *testing.T, w World) {
 	if diff := one.Identity().Diff(ID("0_0")); diff != "" {
 		t.Fatalf("identity of the snapshot: %s", diff)
 	}
-	if one.Format() == "" || one.Instance() == "" {
+	if !d.Reads(one.Format()) || d.Reads(one.Format()+"0") || d.Reads("") || one.Instance() == "" {
 		t.Fatalf("snapshot of format %q, instance %q", one.Format(), one.Instance())
 	}
 	if _, err := one.Open("nope"); err == nil {
