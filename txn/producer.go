@@ -68,6 +68,14 @@ type Producer struct {
 	pepoch       int16
 	closed       bool
 
+	// Of hanging transactions, see hanging.go.
+	watched     []record.TopicPartition // what our transactions may have touched
+	events      connEvents
+	checked     int64   // events at the last look that saw every partition
+	decided     verdict // before our InitProducerID
+	lastDecided int16   // the newest epoch in decided
+	firstEpoch  int16   // of our own transactions
+
 	slab  *slab // being filled
 	used  int   // records of slab in use
 	epoch []kgo.Record
@@ -94,8 +102,22 @@ type slab struct {
 // and returns when that is done. own is asked right before every try: InitProducerID without fresh proof of ownership
 // would fence the rightful owner; ErrNotOwned is returned when it denies. It takes no longer than
 // Options.RequestTimeout.
+//
+// A hanging transaction of the subtask is ended first, as its coordinator had decided; an error wraps ErrHanging when
+// nobody knows how.
 func (c *Cluster) OpenProducer(ctx context.Context, id record.SubtaskID, topics ProducerTopics, own func() (Ownership, bool)) (*Producer, error) {
-	p := &Producer{c: c, id: id, topics: topics, m: NewMachine(), ids: map[string][16]byte{},
+	ctx, cancel := c.deadline(ctx)
+	defer cancel()
+	for {
+		p, err := c.openProducer(ctx, id, topics, own)
+		if !errors.Is(err, errHealed) {
+			return p, err
+		}
+	}
+}
+
+func (c *Cluster) openProducer(ctx context.Context, id record.SubtaskID, topics ProducerTopics, own func() (Ownership, bool)) (*Producer, error) {
+	p := &Producer{checked: -1, c: c, id: id, topics: topics, m: NewMachine(), ids: map[string][16]byte{},
 		txnID: fmt.Sprintf("%s-%d-%d", c.opts.AppID, id.SubTopology, id.Index)}
 	if failpoint.Planted(failpoint.UnfencedZombie) {
 		p.txnID += fmt.Sprintf("-%x", time.Now().UnixNano())
@@ -104,8 +126,6 @@ func (c *Cluster) OpenProducer(ctx context.Context, id record.SubtaskID, topics 
 		p.Close()
 		return nil, fmt.Errorf("take over subtask %s: %w", id, err)
 	}
-	ctx, cancel := c.deadline(ctx)
-	defer cancel()
 	p.ctx, p.cancel = context.WithCancel(context.Background())
 	p.promise = p.acked
 	infos, err := c.Topics(ctx, append(slices.Clone(topics.Outputs), topics.Changelogs...)...)
@@ -116,9 +136,10 @@ func (c *Cluster) OpenProducer(ctx context.Context, id record.SubtaskID, topics 
 	if err != nil {
 		return fail(err)
 	}
-	if p.cl, err = kgo.NewClient(opts...); err != nil {
+	if p.cl, err = kgo.NewClient(append(opts, kgo.WithHooks(&p.events))...); err != nil {
 		return fail(err)
 	}
+	p.watched = p.partitions(ctx, infos)
 	p.epoch = make([]kgo.Record, len(topics.Changelogs))
 	act := Action{Kind: ActAsk}
 	for {
@@ -131,7 +152,9 @@ func (c *Cluster) OpenProducer(ctx context.Context, id record.SubtaskID, topics 
 			}
 			e = Event{Kind: EventOwned, Own: o}
 		case ActInit:
-			_, _, err = p.cl.ProducerID(ctx)
+			if err = p.learn(ctx); err == nil {
+				p.pid, p.pepoch, err = p.cl.ProducerID(ctx)
+			}
 			e = Event{Kind: EventInitReply, Reply: replyOf(err)}
 		case ActPause:
 			e = Event{Kind: EventPaused}
@@ -140,6 +163,10 @@ func (c *Cluster) OpenProducer(ctx context.Context, id record.SubtaskID, topics 
 			}
 		case ActProduce:
 			if err := failpoint.Hit(failpoint.AfterInitProducerID); err != nil {
+				return fail(err)
+			}
+			p.firstEpoch = p.pepoch
+			if err := p.heal(ctx); err != nil {
 				return fail(err)
 			}
 			return p, nil
@@ -281,15 +308,22 @@ func (p *Producer) ready() error {
 	if p.begun {
 		return nil
 	}
-	if err := p.cl.BeginTransaction(); err != nil {
-		return fmt.Errorf("begin transaction %s: %w", p.txnID, err)
-	}
 	// The id is loaded since OpenProducer: this asks no broker.
 	pid, pepoch, err := p.cl.ProducerID(p.ctx)
 	if err != nil {
 		return fmt.Errorf("begin transaction %s: %w", p.txnID, err)
 	}
 	p.pid, p.pepoch = pid, pepoch
+	if p.checked != p.events.Load() {
+		ctx, cancel := p.c.deadline(p.ctx)
+		defer cancel()
+		if err := p.heal(ctx); err != nil {
+			return fmt.Errorf("begin transaction %s: %w", p.txnID, err)
+		}
+	}
+	if err := p.cl.BeginTransaction(); err != nil {
+		return fmt.Errorf("begin transaction %s: %w", p.txnID, err)
+	}
 	p.begun, p.offsetsAdded = true, false
 	return nil
 }

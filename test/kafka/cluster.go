@@ -153,14 +153,16 @@ func (c *Cluster) await(t testing.TB, what string, try func(context.Context, *ka
 	if err != nil {
 		t.Fatal(err)
 	}
+	var last error // before the deadline cut a request off
 	for {
 		err := try(ctx, adm)
 		if err == nil {
 			return
 		}
 		if ctx.Err() != nil {
-			t.Fatalf("%s: not so after %s: %v", what, readyTimeout, err)
+			t.Fatalf("%s: not so after %s: %v", what, readyTimeout, errors.Join(last, err))
 		}
+		last = err
 		time.Sleep(50 * time.Millisecond)
 	}
 }

@@ -1,0 +1,366 @@
+package txn
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"net"
+	"slices"
+	"sync/atomic"
+	"time"
+	"unicode/utf16"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/millrace-stream/millrace/internal/record"
+)
+
+// A hanging transaction is one that its coordinator has completed while a partition never got the marker: readers of
+// that partition stop before it, and the group's offsets stay unstable, for ever. Brokers of Kafka 4 make them: a
+// partition that has no leader at the moment of completion is taken for deleted and left out (KAFKA-20734, a regression
+// of the move of the metadata cache to Java). It takes a partition whose in-sync replicas are all down, so a single
+// broker that restarts is enough.
+//
+// Two things follow. Readers and restores would stall. And worse: the next marker of the same producer id ends the
+// hanging transaction too, so that an abort would take back what was committed. Hence we look for hanging transactions
+// when a subtask is taken over, and again before a transaction begins when a connection to a broker came or went, and
+// end what we find as the coordinator had decided, by a transaction of our own that consists of those partitions only.
+//
+// Two cases are left, each needing another fault within milliseconds: a process that dies between InitProducerID and the
+// end of the healing (the decision is lost then: we stop and say so), and a transaction that is aborted after the
+// partition came back and before we looked.
+
+// ErrHanging is wrapped by errors about hanging transactions that have to be ended by hand, since nobody knows any more
+// how they were decided.
+var ErrHanging = errors.New("hanging transaction")
+
+// errHealed is why a producer that ended hanging transactions has to be opened again: its epoch has moved.
+var errHealed = errors.New("hanging transactions were ended; the subtask is taken over again")
+
+// hang is a partition that holds an open transaction of our producer id.
+type hang struct {
+	record.TopicPartition
+	epoch int16 // of the producer, when it wrote the records
+	start int64 // first offset
+}
+
+// verdict is how the coordinator decided about the transactions written with a producer epoch.
+type verdict map[int16]bool // true = committed
+
+// judge is what a coordinator's description of our transactional id tells about the epoch of its last transaction
+// (pure). From transaction.version 2 on the epoch moves when a transaction ends; below it does not.
+func judge(state string, epoch int16, version int) (data int16, committed, known bool) {
+	data = epoch
+	if version >= 2 {
+		data--
+	}
+	switch state {
+	case "PrepareCommit", "CompleteCommit":
+		return data, true, true
+	case "PrepareAbort", "CompleteAbort":
+		return data, false, true
+	case "Ongoing", "PrepareEpochFence": // the InitProducerID that follows aborts it
+		return epoch, false, true
+	}
+	return 0, false, false // Empty, Dead: no transaction since the last InitProducerID
+}
+
+// describe asks the coordinator about our transactional id; state is "" when it does not know it.
+func (p *Producer) describe(ctx context.Context) (state string, epoch int16, err error) {
+	req := kmsg.NewPtrDescribeTransactionsRequest()
+	req.TransactionalIDs = []string{p.txnID}
+	resp, err := req.RequestWith(ctx, p.cl)
+	if err != nil {
+		return "", 0, fmt.Errorf("describe transaction %s: %w", p.txnID, err)
+	}
+	for _, s := range resp.TransactionStates {
+		err := kerr.ErrorForCode(s.ErrorCode)
+		switch {
+		case errors.Is(err, kerr.TransactionalIDNotFound):
+			return "", 0, nil
+		case err != nil:
+			return "", 0, fmt.Errorf("describe transaction %s: %w", p.txnID, err)
+		}
+		return s.State, s.ProducerEpoch, nil
+	}
+	return "", 0, nil
+}
+
+// learn asks how the last transaction was decided, before InitProducerID makes the coordinator forget it. What an
+// earlier try learnt stays.
+func (p *Producer) learn(ctx context.Context) error {
+	state, epoch, err := p.describe(ctx)
+	if err != nil {
+		return err
+	}
+	if data, committed, known := judge(state, epoch, p.c.features.TransactionVersion); known {
+		p.decided, p.lastDecided = verdict{data: committed}, data
+	}
+	return nil
+}
+
+// partitions are all that our transactions can have touched, and may be asked about.
+func (p *Producer) partitions(ctx context.Context, infos map[string]TopicInfo) []record.TopicPartition {
+	var tps []record.TopicPartition
+	seen := map[string]bool{}
+	for _, topic := range p.topics.Changelogs {
+		tps = append(tps, record.TopicPartition{Topic: topic, Partition: p.topics.ChangelogPartition})
+		seen[topic] = true
+	}
+	for _, topic := range p.topics.Outputs {
+		if seen[topic] {
+			continue
+		}
+		seen[topic] = true
+		for i := range infos[topic].Partitions {
+			tps = append(tps, record.TopicPartition{Topic: topic, Partition: i})
+		}
+	}
+	if infos, err := p.c.topicIDs(ctx, []string{offsetsTopic}); err == nil && infos[offsetsTopic].Partitions > 0 {
+		tps = append(tps, record.TopicPartition{Topic: offsetsTopic, Partition: groupPartition(p.c.opts.AppID, infos[offsetsTopic].Partitions)})
+	}
+	return tps
+}
+
+const offsetsTopic = "__consumer_offsets"
+
+// groupPartition is where a group's offsets are: Java's String.hashCode modulo the partitions (pure).
+func groupPartition(group string, partitions int32) int32 {
+	var h int32
+	for _, u := range utf16.Encode([]rune(group)) {
+		h = 31*h + int32(u)
+	}
+	if h == math.MinInt32 {
+		return 0
+	}
+	return max(h, -h) % partitions
+}
+
+// hanging returns the partitions with an open transaction of ours, though none is running. Markers are written after
+// the answer to EndTxn, so it waits for the coordinator to have completed. Partitions that cannot be asked now (no
+// leader) make it incomplete; those that we may not ask (no right to read the topic) are left out.
+func (p *Producer) hanging(ctx context.Context) (found []hang, complete bool, err error) {
+	found, complete, err = p.open(ctx)
+	if err != nil || len(found) == 0 {
+		return nil, complete, err
+	}
+	for try := 1; ; try++ {
+		state, _, err := p.describe(ctx)
+		if err == nil && state != "PrepareCommit" && state != "PrepareAbort" && state != "PrepareEpochFence" {
+			break
+		}
+		if err != nil && !retriable(replyOf(err)) {
+			return nil, false, err
+		}
+		if perr := pause(ctx, try); perr != nil {
+			return nil, false, errors.Join(fmt.Errorf("wait for the end of transaction %s (%s): %w", p.txnID, state, perr), err)
+		}
+	}
+	return p.open(ctx)
+}
+
+// lookTimeout bounds one look: what is not seen in it is looked at again.
+const lookTimeout = 2 * time.Second
+
+// leaderless returns the watched partitions that have no leader now.
+func (p *Producer) leaderless(ctx context.Context) (map[record.TopicPartition]bool, error) {
+	req := kmsg.NewPtrMetadataRequest()
+	seen := map[string]bool{}
+	for _, tp := range p.watched {
+		if !seen[tp.Topic] {
+			seen[tp.Topic] = true
+			t := kmsg.NewMetadataRequestTopic()
+			t.Topic = kmsg.StringPtr(tp.Topic)
+			req.Topics = append(req.Topics, t)
+		}
+	}
+	resp, err := req.RequestWith(ctx, p.cl)
+	if err != nil {
+		return nil, fmt.Errorf("find the leaders of the partitions of transaction %s: %w", p.txnID, err)
+	}
+	down := map[record.TopicPartition]bool{}
+	for _, t := range resp.Topics {
+		for _, part := range t.Partitions {
+			if part.Leader < 0 && t.Topic != nil {
+				down[record.TopicPartition{Topic: *t.Topic, Partition: part.Partition}] = true
+			}
+		}
+	}
+	return down, nil
+}
+
+// open asks the leaders for open transactions of our producer id.
+func (p *Producer) open(ctx context.Context) (found []hang, complete bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
+	defer cancel()
+	down, err := p.leaderless(ctx)
+	if err != nil {
+		return nil, false, err
+	}
+	req := kmsg.NewPtrDescribeProducersRequest()
+	at := map[string]int{}
+	for _, tp := range p.watched {
+		if down[tp] {
+			continue // kgo would wait for its leader
+		}
+		i, ok := at[tp.Topic]
+		if !ok {
+			i = len(req.Topics)
+			at[tp.Topic] = i
+			t := kmsg.NewDescribeProducersRequestTopic()
+			t.Topic = tp.Topic
+			req.Topics = append(req.Topics, t)
+		}
+		req.Topics[i].Partitions = append(req.Topics[i].Partitions, tp.Partition)
+	}
+	complete = len(down) == 0
+	for _, shard := range p.cl.RequestSharded(ctx, req) {
+		if shard.Err != nil {
+			if !retriable(replyOf(shard.Err)) && !isAuthErr(shard.Err) {
+				return nil, false, fmt.Errorf("describe the producers of transaction %s: %w", p.txnID, shard.Err)
+			}
+			complete = false
+			continue
+		}
+		resp, ok := shard.Resp.(*kmsg.DescribeProducersResponse)
+		if !ok {
+			continue
+		}
+		for _, t := range resp.Topics {
+			for _, part := range t.Partitions {
+				switch err := kerr.ErrorForCode(part.ErrorCode); {
+				case isAuthErr(err):
+					continue
+				case err != nil:
+					complete = false
+					continue
+				}
+				for _, a := range part.ActiveProducers {
+					if a.ProducerID == p.pid && a.CurrentTxnStartOffset >= 0 {
+						found = append(found, hang{record.TopicPartition{Topic: t.Topic, Partition: part.Partition},
+							int16(a.ProducerEpoch), a.CurrentTxnStartOffset})
+					}
+				}
+			}
+		}
+	}
+	return found, complete, nil
+}
+
+// heal looks for hanging transactions and ends them. errHealed means that there were some: the producer has to be
+// opened again, since its epoch has moved.
+func (p *Producer) heal(ctx context.Context) error {
+	events := p.events.Load()
+	found, complete, err := p.hanging(ctx)
+	if err != nil {
+		return err
+	}
+	if len(found) == 0 {
+		if complete {
+			p.checked = events
+		}
+		return nil
+	}
+	byEpoch := map[int16][]hang{}
+	for _, h := range found {
+		byEpoch[h.epoch] = append(byEpoch[h.epoch], h)
+	}
+	for _, epoch := range slices.Sorted(maps.Keys(byEpoch)) {
+		committed, known := p.decided[epoch]
+		if epoch >= p.firstEpoch {
+			committed, known = true, true // our own, and what we begin after a commit only
+		}
+		hs := byEpoch[epoch]
+		if !known {
+			return fmt.Errorf("%w of transactional id %s (producer id %d, epoch %d) on %s from offset %d: the broker completed it without "+
+				"its marker (KAFKA-20734), and whether it was committed is not known any more; look at it with kafka-transactions.sh "+
+				"find-hanging and describe-producers, and end it with kafka-transactions.sh abort", ErrHanging, p.txnID, p.pid, epoch,
+				hs[0].TopicPartition, hs[0].start)
+		}
+		p.c.opts.Logger.Warn("a broker completed a transaction without its marker (KAFKA-20734); it is ended now as it was decided",
+			"transactional_id", p.txnID, "producer_id", p.pid, "epoch", epoch, "partitions", len(hs), "first", hs[0].String(),
+			"offset", hs[0].start, "committed", committed)
+		if err := p.settle(ctx, hs, committed, epoch >= p.lastDecided); err != nil {
+			return fmt.Errorf("end the hanging transaction of %s on %s: %w", p.txnID, hs[0].TopicPartition, err)
+		}
+	}
+	return errHealed
+}
+
+// settle runs a transaction that touches exactly the given partitions, without records, so that they get its marker:
+// AddPartitionsToTxn (versions up to 3 are for clients, on every broker), EndTxn. last adds the group's offsets.
+func (p *Producer) settle(ctx context.Context, hs []hang, commit, last bool) error {
+	pid, epoch := p.pid, p.pepoch
+	add := kmsg.NewPtrAddPartitionsToTxnRequest()
+	add.TransactionalID, add.ProducerID, add.ProducerEpoch = p.txnID, pid, epoch
+	at := map[string]int{}
+	for _, h := range hs {
+		if h.Topic == offsetsTopic {
+			continue
+		}
+		i, ok := at[h.Topic]
+		if !ok {
+			i = len(add.Topics)
+			at[h.Topic] = i
+			t := kmsg.NewAddPartitionsToTxnRequestTopic()
+			t.Topic = h.Topic
+			add.Topics = append(add.Topics, t)
+		}
+		add.Topics[i].Partitions = append(add.Topics[i].Partitions, h.Partition)
+	}
+	if len(add.Topics) > 0 {
+		resp, err := add.RequestWith(ctx, p.cl)
+		if err != nil {
+			return err
+		}
+		for _, t := range resp.Topics {
+			for _, part := range t.Partitions {
+				if err := kerr.ErrorForCode(part.ErrorCode); err != nil {
+					return fmt.Errorf("add %s/%d: %w", t.Topic, part.Partition, err)
+				}
+			}
+		}
+	}
+	if last {
+		offs := kmsg.NewPtrAddOffsetsToTxnRequest()
+		offs.TransactionalID, offs.ProducerID, offs.ProducerEpoch, offs.Group = p.txnID, pid, epoch, p.c.opts.AppID
+		resp, err := offs.RequestWith(ctx, p.cl)
+		if err == nil {
+			err = kerr.ErrorForCode(resp.ErrorCode)
+		}
+		if err != nil {
+			return fmt.Errorf("add the offsets of group %s: %w", p.c.opts.AppID, err)
+		}
+	}
+	end := kmsg.NewPtrEndTxnRequest()
+	end.TransactionalID, end.ProducerID, end.ProducerEpoch, end.Commit = p.txnID, pid, epoch, commit
+	for try := 1; ; try++ {
+		resp, err := end.RequestWith(ctx, p.cl)
+		if err == nil {
+			err = kerr.ErrorForCode(resp.ErrorCode)
+		}
+		if err == nil {
+			if resp.ProducerID >= 0 { // from transaction.version 2 on
+				p.pid, p.pepoch = resp.ProducerID, resp.ProducerEpoch
+			}
+			return nil
+		}
+		if !retriable(replyOf(err)) {
+			return err
+		}
+		if perr := pause(ctx, try); perr != nil {
+			return errors.Join(err, perr)
+		}
+	}
+}
+
+// connEvents counts connections that came or went: whatever makes a partition leaderless for a while does that too.
+type connEvents struct{ n atomic.Int64 }
+
+func (e *connEvents) Load() int64                                                        { return e.n.Load() }
+func (e *connEvents) OnBrokerConnect(kgo.BrokerMetadata, time.Duration, net.Conn, error) { e.n.Add(1) }
+func (e *connEvents) OnBrokerDisconnect(kgo.BrokerMetadata, net.Conn)                    { e.n.Add(1) }
