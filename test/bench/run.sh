@@ -17,17 +17,18 @@
 #   restore     first new output after kill -9 with 1,000,000 keys, state kept, from a checkpoint, from the
 #               changelog: millrace streams                                                                   4 min
 #   restore10m  the same with 10,000,000 keys of 200 bytes, checkpoint and changelog: millrace streams       20 min
-#   grow        W1 and W2 against partitions, members, keys and record size: millrace                        10 min
+#   grow        W1 and W2 against GROW (partitions members keys size): millrace                              10 min
 #
 # PEERS and WORK (w0 w1 w2) narrow them, or widen them to other peers; REPEAT (3) is repetitions of tput, start, keys and
 # restore, LIVE_REPEAT (1) of lat, failover and restart, GROW_REPEAT (1) of grow. SCALE=0.01 makes 1 % of the records,
-# and DUR=5s short live runs, to see whether all works. CHECKPOINTS is where Millrace's checkpoints go (default: a local
-# folder), such as s3://bucket/prefix with the settings for it in MILLRACE_* and AWS_* variables.
+# and DUR=8s short live runs, to see whether all works. Millrace's checkpoints go to a local folder, or with S3_SERVER, the
+# path of a versitygw binary, to that server on the same disk.
 set -euo pipefail
 cd "$(dirname "$0")"
 WHAT=${WHAT:-tput start lat failover restart keys restore grow}
 WORK=${WORK:-w0 w1 w2}
 REPEAT=${REPEAT:-3} LIVE_REPEAT=${LIVE_REPEAT:-1} GROW_REPEAT=${GROW_REPEAT:-1}
+GROW=${GROW:-partitions members keys size}
 SCALE=${SCALE:-1} DUR=${DUR:-30s}
 OUT=$(realpath "${OUT:-$(mktemp -d)}")
 mkdir -p "$OUT/run"
@@ -74,7 +75,8 @@ id=$(head -c16 /dev/urandom | base64 | tr '+/' '-_' | cut -c1-22)
 java -cp "$jars/*" kafka.tools.StorageTool format -t "$id" -c "$data/server.properties" > "$data/format.log" 2>&1
 java -Xmx1g -cp "$jars/*" kafka.Kafka "$data/server.properties" > "$OUT/run/broker.log" 2>&1 &
 broker=$!
-trap 'kill $broker; wait $broker || true; rm -rf "$data"' EXIT
+s3=
+trap 'kill $broker $s3; wait $broker || true; rm -rf "$data"' EXIT
 for _ in $(seq 100); do (exec 3<>/dev/tcp/127.0.0.1/29092) 2>/dev/null && break; sleep 0.2; done
 export BROKERS=127.0.0.1:29092
 
@@ -155,20 +157,28 @@ fill warmup 1000 10 && bin/runner tput -in warmup -n 1000 -users 10 -w w1 -repea
     done
   fi
 
-  # With checkpoints as soon as Millrace has them; the peers keep theirs, or have none.
-  checkpoints=
+  # With checkpoints as soon as Millrace has the setting; the peers keep theirs, or have none.
+  checkpoints="file://$data/checkpoints" files="$data/checkpoints"
   # shellcheck disable=SC2016 # the quotes of Markdown
-  if grep -q '`checkpoint.url`' ../../docs/configuration.md; then checkpoints=${CHECKPOINTS:-file://$data/checkpoints}; fi
+  if ! grep -q '`checkpoint.url`' ../../docs/configuration.md; then checkpoints=; fi
   restore() { # PEER MODES FLAGS...
     local p=$1 modes=$2
     shift 2
     if [ "$p" = millrace ] && [ -n "$checkpoints" ]; then
-      measure restore "$p" w1 -session 6000 -modes "$modes" -checkpoints "$checkpoints" "$@"
+      measure restore "$p" w1 -session 6000 -modes "$modes" -checkpoints "$checkpoints" -checkpoint-files "$files" "$@"
     else
-      modes=${modes/checkpoint,/}
-      measure restore "$p" w1 -session 6000 -modes "$modes" "$@"
+      measure restore "$p" w1 -session 6000 -modes "${modes/checkpoint,/}" "$@"
     fi
   }
+  if [ -n "${S3_SERVER:-}" ] && { doing restore || doing restore10m; }; then
+    mkdir -p "$data/s3/bench"
+    ROOT_ACCESS_KEY=test ROOT_SECRET_KEY=testtest "$S3_SERVER" --port 127.0.0.1:29070 posix "$data/s3" > "$OUT/run/s3.log" 2>&1 &
+    s3=$!
+    for _ in $(seq 100); do (exec 3<>/dev/tcp/127.0.0.1/29070) 2>/dev/null && break; sleep 0.2; done
+    checkpoints=s3://bench/checkpoints files="$data/s3/bench/checkpoints"
+    export MILLRACE_CHECKPOINT_S3_ENDPOINT=http://127.0.0.1:29070 MILLRACE_CHECKPOINT_S3_REGION=us-east-1 \
+      MILLRACE_CHECKPOINT_S3_PATH_STYLE=true MILLRACE_CHECKPOINT_S3_ACCESS_KEY=test MILLRACE_CHECKPOINT_S3_SECRET_KEY=testtest
+  fi
   if doing restore; then
     for p in $(peers millrace streams); do restore "$p" kept,checkpoint,wiped $million -commit 100 -repeat "$REPEAT"; done
   fi
@@ -177,6 +187,12 @@ fill warmup 1000 10 && bin/runner tput -in warmup -n 1000 -users 10 -w w1 -repea
     for p in $(peers millrace streams); do
       restore "$p" checkpoint,wiped $input -label restore10m -state-bytes 200 -checkpoint-interval 10000 -timeout 20m -repeat 1
     done
+  fi
+
+  if [ -n "$s3" ]; then
+    kill "$s3"
+    s3=
+    for v in ENDPOINT REGION PATH_STYLE ACCESS_KEY SECRET_KEY; do unset "MILLRACE_CHECKPOINT_S3_$v"; done
   fi
 
   # Each cell takes 10 to 25 s. The first one, 4 partitions, 10,000 keys, 141 bytes, one member, belongs to three tables.
@@ -188,22 +204,25 @@ fill warmup 1000 10 && bin/runner tput -in warmup -n 1000 -users 10 -w w1 -repea
   if doing grow; then
     for p in $(peers millrace); do
       for partitions in 4 16 64; do
+        if ! [[ " $GROW " == *" partitions "* || (" $GROW " == *" members "* && $partitions = 16) || $partitions = 4 ]]; then continue; fi
         fill grow "$(records 8000000)" 10000 -partitions $partitions
         grow "$p" "w1 w2"
-        if [ $partitions = 16 ]; then
+        if [[ $partitions = 16 && " $GROW " == *" members "* ]]; then
           for members in 2 4; do grow "$p" w1 -members $members; done
         fi
       done
-      for keys in 100000 1000000 10000000; do
-        fill grow "$(records $((keys == 10000000 ? 12000000 : 8000000)))" $keys -distinct
-        grow "$p" "w1 w2"
-      done
-      fill grow "$(records 8000000)" 10000 -size 100
-      grow "$p" w1
-      fill grow "$(records 4000000)" 10000 -size 1000
-      grow "$p" w1
-      fill grow "$(records 500000)" 10000 -size 10000
-      grow "$p" w1
+      if [[ " $GROW " == *" keys "* ]]; then
+        for keys in 100000 1000000 10000000; do
+          fill grow "$(records $((keys == 10000000 ? 12000000 : 8000000)))" $keys -distinct
+          grow "$p" "w1 w2"
+        done
+      fi
+      if [[ " $GROW " == *" size "* ]]; then
+        for cell in "100 8000000" "1000 4000000" "10000 500000"; do
+          fill grow "$(records "${cell#* }")" 10000 -size "${cell% *}"
+          grow "$p" w1
+        done
+      fi
     done
   fi
 }

@@ -155,6 +155,9 @@ func run() error {
 			env = append(env, "MILLRACE_"+ours+"="+ms+"ms")
 		}
 	}
+	if os.Getenv("CHECKPOINT_INTERVAL_MS") != "" {
+		env = append(env, "MILLRACE_CHECKPOINT_MIN_PAUSE=0s") // the interval alone says when
+	}
 	if url := os.Getenv("CHECKPOINT_URL"); url != "" {
 		env = append(env, "MILLRACE_CHECKPOINT_URL="+url)
 	}

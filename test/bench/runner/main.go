@@ -49,6 +49,7 @@ var (
 	keep    = fl.Bool("keep-local", false, "failover with one process: do not remove the local state")
 	modes   = fl.String("modes", "kept,wiped", "restore: what each repetition starts from, in this order: kept, checkpoint (wiped, with CHECKPOINT_URL), wiped")
 	ckURL   = fl.String("checkpoints", "", "restore: base URL of checkpoints; the group's name comes behind it")
+	ckFiles = fl.String("checkpoint-files", "", "restore: folder in which the files of -checkpoints can be seen")
 	ckms    = fl.Int("checkpoint-interval", 3000, "restore: CHECKPOINT_INTERVAL_MS")
 	stBytes = fl.Int("state-bytes", 0, "STATE_BYTES of w1, 0: the peer's default")
 	tmo     = fl.Duration("timeout", 5*time.Minute, "give up")

@@ -33,6 +33,9 @@ func restore(args []string) {
 		fill["verify"] = verify(*work, out, *n, *users, *dist, 1)
 		checked(fill, group, out)
 	}
+	if *ckFiles != "" {
+		fill["checkpoints_mib"] = dirMiB(*ckFiles)
+	}
 	fill["local_mib"] = dirMiB(filepath.Join(state, "local"))
 	emit(fill)
 	if !ok {
@@ -54,9 +57,12 @@ func restore(args []string) {
 				"users": *users, "state_bytes": *stBytes}
 			waited, err := timedOut(group)
 			r["wait_s"] = round(waited.Seconds(), 1)
-			if err != nil {
+			switch {
+			case err != nil:
 				r["error"] = err.Error()
-			} else {
+			case mode == "checkpoint" && (checkpoints == nil || *ckFiles != "" && !hasFiles(*ckFiles)):
+				r["error"] = "the peer has taken no checkpoint"
+			default:
 				restart(r, args, group, out, state, partitions, env)
 				if s, ok := number(r["first_new_out_s"]); ok {
 					first[mode] = append(first[mode], s)
@@ -153,6 +159,16 @@ func restart(r m, args []string, group, out, state string, partitions int, env [
 	<-stopped
 	settle()
 	p.kill()
+}
+
+// hasFiles reports whether there is a file below a folder.
+func hasFiles(dir string) bool {
+	found := false
+	_ = filepath.Walk(dir, func(_ string, i os.FileInfo, err error) error {
+		found = found || err == nil && i.Mode().IsRegular()
+		return nil
+	})
+	return found
 }
 
 // dirMiB is the size of the files below a folder.
