@@ -16,6 +16,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"hash"
 	"io"
 	"iter"
 	"log/slog"
@@ -170,11 +171,8 @@ type verifier struct {
 	r    io.ReadCloser
 	size int64
 	sum  [32]byte
-	h    interface {
-		io.Writer
-		Sum([]byte) []byte
-	}
-	n int64
+	h    hash.Hash
+	n    int64
 }
 
 func (v *verifier) Read(p []byte) (int, error) {

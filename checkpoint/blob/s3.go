@@ -8,6 +8,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"hash"
 	"io"
 	"iter"
 	"net/http"
@@ -16,6 +17,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -170,6 +172,8 @@ func retryable(err error) aws.Ternary {
 		return aws.FalseTernary
 	case code == "ConditionalRequestConflict" || code == "OperationAborted":
 		return aws.TrueTernary // two writers at the same moment: the next answer will be clear
+	case code == "ExistingObjectIsDirectory":
+		return aws.TrueTernary // versitygw lost a folder to a delete beside it
 	case errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, errStalled):
 		return aws.TrueTernary
 	}
@@ -371,64 +375,59 @@ func (s *s3store) setBusy(id string, on bool) {
 }
 
 // sendParts reads the contents from front to back and sends each part as soon as it is read. The last part is sent only
-// when the hash of the whole is right.
+// when the hash of the whole is right. After a failure no more parts begin, but those under way end: an upload that is
+// aborted under a running part may stay behind.
 func (s *s3store) sendParts(ctx context.Context, key, id string, size int64, b Body, in io.Reader) ([]types.CompletedPart, error) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
 	parts := make([]types.CompletedPart, (b.Size+size-1)/size)
 	whole := sha256.New()
 	var wg sync.WaitGroup
-	read := func(i int) error {
-		n := min(size, b.Size-int64(i)*size)
-		buf, err := s.take(ctx, n)
-		if err != nil {
-			return s.local("put", key, err)
+	var failure atomic.Pointer[Error] // of a part
+	var err error
+	for i := range parts {
+		var buf []byte
+		if buf, err = s.take(ctx, min(size, b.Size-int64(i)*size)); err != nil {
+			break
 		}
-		if _, err = io.ReadFull(in, buf); err != nil {
-			err = short(err)
-		} else {
-			_, _ = whole.Write(buf)
-			if i == len(parts)-1 {
-				err = cmp.Or(ends(in, b.Size), differs(b.Size, whole.Sum(nil), b.Size, b.SHA256))
-			}
+		if failure.Load() == nil {
+			err = readPart(in, buf, whole, b, i == len(parts)-1)
 		}
-		if err != nil {
+		if err != nil || failure.Load() != nil {
 			s.give(buf)
-			return s.local("put", key, err)
+			break
 		}
 		wg.Go(func() {
 			defer s.give(buf)
-			part, err := s.sendPart(ctx, key, id, int32(i+1), buf)
-			if err != nil {
-				cancel(err) // the first failure ends the others
+			part, e := s.sendPart(ctx, key, id, int32(i+1), buf)
+			if e != nil {
+				failure.CompareAndSwap(nil, e)
 			}
 			parts[i] = part
 		})
-		return nil
-	}
-	var err error
-	for i := range parts {
-		if err = read(i); err != nil {
-			break
-		}
-	}
-	if err != nil && ctx.Err() == nil {
-		cancel(err)
 	}
 	wg.Wait()
-	// The cause is the failed part's error, if that is what ended it, and ours if the caller's context did.
-	var e *Error
-	switch cause := context.Cause(ctx); {
-	case errors.As(cause, &e):
+	switch e := failure.Load(); {
+	case e != nil:
 		return nil, e
-	case cause != nil:
-		return nil, s.local("put", key, cause)
+	case err != nil:
+		return nil, s.local("put", key, err)
 	default:
 		return parts, nil
 	}
 }
 
-func (s *s3store) sendPart(ctx context.Context, key, id string, number int32, buf []byte) (types.CompletedPart, error) {
+// readPart fills buf and, when it is the last part, verifies the whole.
+func readPart(in io.Reader, buf []byte, whole hash.Hash, b Body, last bool) error {
+	if _, err := io.ReadFull(in, buf); err != nil {
+		return short(err)
+	}
+	_, _ = whole.Write(buf)
+	if !last {
+		return nil
+	}
+	return cmp.Or(ends(in, b.Size), differs(b.Size, whole.Sum(nil), b.Size, b.SHA256))
+}
+
+func (s *s3store) sendPart(ctx context.Context, key, id string, number int32, buf []byte) (types.CompletedPart, *Error) {
 	in := &s3.UploadPartInput{Bucket: s.bucket(), Key: s.key(key), UploadId: &id, PartNumber: &number,
 		Body: bytes.NewReader(buf), ContentLength: aws.Int64(int64(len(buf)))}
 	if s.checksums {
@@ -821,8 +820,8 @@ func (s *s3store) Uploads(ctx context.Context, prefix string, olderThan time.Dur
 		if e != nil {
 			return nil, e
 		}
-		// The server's clock made the times; ours may be wrong.
-		now := serverTime(out.ResultMetadata)
+		// The server's clock made the times; ours may be wrong. It tells the time in whole seconds, rounded down.
+		now := serverTime(out.ResultMetadata).Add(time.Second)
 		for _, u := range out.Uploads {
 			key, ok := strings.CutPrefix(aws.ToString(u.Key), s.prefix)
 			if ok && strings.HasPrefix(key, prefix) && now.Sub(aws.ToTime(u.Initiated)) >= olderThan {

@@ -196,8 +196,8 @@ func (s *s3store) classify(e *Error) *Error {
 		e.Next = "the server does not support what checkpoints need: take another"
 	case "XMinioStorageFull", "InsufficientStorage", "QuotaExceeded", "InsufficientCapacity":
 		e.kind, e.Next = kindRetryable, "make room in the store"
-	case "ObjectParentIsFile":
-		e.Next = "the server keeps objects as files, and a part of this key is one: remove what Millrace did not write"
+	case "ObjectParentIsFile", "ExistingObjectIsDirectory":
+		e.Next = "the server keeps objects as files, and where this key wants a folder is a file, or the reverse: remove what Millrace did not write"
 	case "InvalidObjectState":
 		e.Next = "the object is archived: keep the lifecycle rules of the bucket away from this prefix"
 	case "EntityTooLarge":

@@ -476,13 +476,11 @@ func uploads(t *testing.T, p Place) {
 		}
 		close(gate)
 		err = <-done
-		if abort {
-			if err == nil {
-				t.Error("an aborted upload succeeded")
-			}
+		if abort && err != nil {
 			_, err = other.Get(t.Context(), "up/load")
 			want(t, err, blob.ErrNotFound)
 		} else {
+			// A part that was under way may have brought the upload back to life.
 			must(t, err)
 			get(t, other, "up/load", data)
 			must(t, other.Delete(t.Context(), "up/load"))
