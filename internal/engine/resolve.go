@@ -253,6 +253,7 @@ func (r *resolved) bind(topics map[string]txn.TopicInfo) {
 }
 
 // checkSizes refuses changes that their changelog does not take (pure): the broker would too, and say nothing of the state.
+// The size is that before compression: a value that fits only while it compresses well would end the job on a worse day.
 func (s *resolvedSub) checkSizes(changes []statestore.Change) error {
 	for i := range changes {
 		c := &changes[i]
@@ -260,15 +261,27 @@ func (s *resolvedSub) checkSizes(changes []statestore.Change) error {
 		if limit == 0 || size <= limit {
 			continue
 		}
-		name := "unknown"
+		name, kind := "unknown", statestore.KindTable
 		for _, st := range s.plan.Stores {
 			if len(c.Key) >= 4 && st.ID == statestore.ID(binary.BigEndian.Uint32(c.Key)) {
-				name = st.Name
+				name, kind = st.Name, st.Kind
 			}
 		}
-		return fatalf("state %q: an entry has %d bytes, but changelog %s takes %d; spread it over a list or a map, or raise max.message.bytes of the topic", name, size, s.changelogs[c.Changelog], limit)
+		return fatalf("state %q: the entry of key %s has %d bytes, but changelog %s takes %d; spread it over a list or a map, or raise max.message.bytes of the topic", name, keyText(kind, c.Key), size, s.changelogs[c.Changelog], limit)
 	}
 	return nil
+}
+
+// keyText shows the user's part of a store key, for people (pure): text as it is, other keys as their bytes.
+func keyText(kind statestore.Kind, key []byte) string {
+	skip := 4 + 2 // store id, key group
+	if kind == statestore.KindWindows || kind == statestore.KindTimers {
+		skip += 8 // window end, time
+	}
+	if len(key) < skip {
+		return strconv.Quote(string(key))
+	}
+	return strconv.Quote(strings.TrimSuffix(string(key[skip:]), "\x00\x01")) // how text ends
 }
 
 // deadLetterRoom is kept for the headers of a dead letter.

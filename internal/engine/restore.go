@@ -115,6 +115,13 @@ func (l *life) restore(ctx context.Context) (*txn.EpochRecord, error) {
 	for _, c := range s.sub.changelogs {
 		l.identity.Changelogs = append(l.identity.Changelogs, txn.TopicIDString(l.w.topicIDs[c]))
 	}
+	if s.wipe {
+		l.log.Warn("the local store is damaged; restoring from the changelog")
+		if err := l.w.opts.Dir.Wipe(l.identity); err != nil {
+			return nil, fmt.Errorf("remove the damaged store of subtask %s: %w", s.id, err)
+		}
+		s.wipe = false
+	}
 	rec, err := l.tryRestore(ctx)
 	var stale *txn.StaleError
 	switch {
@@ -151,6 +158,7 @@ func (l *life) tryRestore(ctx context.Context) (*txn.EpochRecord, error) {
 	}
 	var rec *txn.EpochRecord
 	meta, ok := store.Meta()
+	s.fromDisk = ok
 	raw := meta.EpochRecord
 	started := time.Now()
 	if ok {
@@ -303,6 +311,7 @@ func (l *life) reconcile(ctx context.Context, rec *txn.EpochRecord, committed ma
 		case l.w.opts.StartOffsets == "state" && state >= 0:
 			offsets[tp] = state
 		case l.w.opts.StartOffsets == "group" && group >= 0:
+			l.log.Warn("going on where the group is, as start.offsets=group says", "partition", tp, "group", group, "state", offsetText(state))
 			offsets[tp] = group
 		default:
 			return nil, nil, &mismatchError{tp: tp, group: group, state: state}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -38,6 +39,8 @@ type subtask struct {
 	// Only of the subtask's goroutine:
 	mismatch *mismatchError // of the last takeover
 	word     txn.Ownership  // the session's word as last asked for by a producer
+	fromDisk bool           // the last takeover found a local store, and read only the tail of the changelog
+	wipe     bool           // the next takeover removes the local store first
 
 	mu        sync.Mutex
 	state     SubtaskState
@@ -47,6 +50,7 @@ type subtask struct {
 	parts     []task.PartitionProgress
 	committed map[record.TopicPartition]int64
 	inbox     *inbox
+	undone    error // why it let go without a last commit
 }
 
 // totals are counters of one subtask id in this process, over its lives.
@@ -121,6 +125,14 @@ func (s *subtask) run() {
 		}
 		attempt++
 		act := classify(err)
+		if act == actWipe {
+			s.wipe = true
+			if !s.fromDisk && !progressed {
+				act = actStop
+				err = fmt.Errorf("the state was just restored from changelogs %s, partition %d, and cannot be read: %w; wiping the local store does not help, since what is wrong lies in the changelog: "+
+					"restore the topic, or start under another app.id", strings.Join(s.sub.changelogs, ", "), s.id.Index, err)
+			}
+		}
 		if txn.IsNotMember(err) {
 			s.awaitWord()
 		}
@@ -158,9 +170,19 @@ func (s *subtask) run() {
 		case <-s.ctx.Done():
 			return
 		case <-s.releasing:
+			s.letGoUndone(err)
 			return
 		}
 	}
+}
+
+// letGoUndone notes why the subtask lets go without a last commit. What it has not committed is processed again by the
+// next owner.
+func (s *subtask) letGoUndone(err error) {
+	s.log.Warn("subtask lets go without a last commit", "error", err)
+	s.mu.Lock()
+	s.undone = err
+	s.mu.Unlock()
 }
 
 // awaitWord waits until the session has a newer word than the one that a commit was refused with, since the coordinator
@@ -221,6 +243,11 @@ func (s *subtask) life() (progressed bool, err error) {
 		return false, err
 	}
 	err = l.loop()
+	if err != nil && !errors.Is(err, errReleased) && s.released() && s.ctx.Err() == nil {
+		if _, mine := s.w.ownership(s.id); mine {
+			s.letGoUndone(err)
+		}
+	}
 	return l.epochs > 1, err
 }
 

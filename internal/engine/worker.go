@@ -210,7 +210,15 @@ func (w *Worker) stop(failure error) error {
 	if err != nil {
 		w.log.Warn("leave group", "error", err)
 	}
-	return nil
+	var undone []error
+	for _, s := range subs {
+		s.mu.Lock()
+		if s.undone != nil {
+			undone = append(undone, fmt.Errorf("subtask %s let go without a last commit: %w", s.id, s.undone))
+		}
+		s.mu.Unlock()
+	}
+	return errors.Join(undone...)
 }
 
 // prepare verifies cluster and topics, decides the incarnation and parallelism through the control topic, and makes
@@ -503,8 +511,10 @@ func (w *Worker) janitor(ctx context.Context) {
 		case <-tick.C:
 		}
 		cctx, cancel := context.WithTimeout(ctx, max(w.opts.HouseKeeping, time.Second))
-		w.purge(cctx)
-		missing = w.checkTopics(cctx, missing)
+		var same bool
+		if missing, same = w.checkTopics(cctx, missing); same {
+			w.purge(cctx) // never with offsets of a topic that was there before
+		}
 		w.askOwners(cctx)
 		cancel()
 	}
@@ -547,15 +557,15 @@ func (w *Worker) askOwners(ctx context.Context) {
 }
 
 // checkTopics compares the topics with what they were; missing are those that were not there last time, and it returns
-// those that are not there now.
-func (w *Worker) checkTopics(ctx context.Context, missing map[string]bool) map[string]bool {
+// those that are not there now, and whether all are there as they were.
+func (w *Worker) checkTopics(ctx context.Context, missing map[string]bool) (map[string]bool, bool) {
 	w.mu.Lock()
 	ids := w.topicIDs
 	names := w.topo.topicNames()
 	w.mu.Unlock()
 	infos, err := w.cluster.Topics(ctx, names...)
 	if err != nil {
-		return missing // the broker's trouble shows elsewhere
+		return missing, false // the broker's trouble shows elsewhere
 	}
 	now := map[string]string{}
 	for n, info := range infos {
@@ -567,14 +577,14 @@ func (w *Worker) checkTopics(ctx context.Context, missing map[string]bool) map[s
 	}
 	if err := sameTopics(was, now); err != nil {
 		w.fail(err)
-		return nil
+		return nil, false
 	}
 	for _, s := range w.topo.subs {
 		for _, in := range s.inputs {
 			if info, ok := infos[in.topic]; ok && info.Partitions != in.partitions {
 				w.fail(fatalf("input topic %s had %d partitions when this worker started, and has %d now; restart all workers to take the new ones in (their number must be a multiple of %d, the subtasks of sub-topology %d)",
 					in.topic, in.partitions, info.Partitions, s.parallelism, s.plan.ID))
-				return nil
+				return nil, false
 			}
 		}
 	}
@@ -586,9 +596,9 @@ func (w *Worker) checkTopics(ctx context.Context, missing map[string]bool) map[s
 		}
 		if gone[n] { // twice: a broker that has just started may not know it yet
 			w.fail(fatalf("topic %s is gone; restore it, or start under another app.id", n))
-			return nil
+			return nil, false
 		}
 		missing[n] = true
 	}
-	return missing
+	return missing, len(missing) == 0
 }

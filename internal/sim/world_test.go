@@ -748,6 +748,8 @@ func (w *world) buried(m *member) {
 		w.hit("start failed", -1) // its supervisor starts it again
 	case m.err != nil && m.isStopped() && strings.Contains(m.err.Error(), "did not commit in time"):
 		w.hit("graceful stop timed out", -1)
+	case m.err != nil && m.isStopped() && strings.Contains(m.err.Error(), "without a last commit"):
+		w.hit("graceful stop without commit", -1)
 	case m.err != nil:
 		w.wrongf("worker", "%s ended: %v", m.life, m.err)
 	}
