@@ -202,6 +202,9 @@ func records(in []*kgo.Record) []record.Record {
 	return out
 }
 
+// askTimeout bounds the questions for the offsets that a partition holds.
+const askTimeout = 2 * time.Second
+
 // partitionError says what an error of a partition means; nil for what kgo tries again by itself. id is that of the
 // topic that kgo reads, which stays the old one when the topic is made anew.
 func (k *Consumer) partitionError(ctx context.Context, tp record.TopicPartition, id [16]byte, wanted int64, err error) error {
@@ -210,6 +213,9 @@ func (k *Consumer) partitionError(ctx context.Context, tp record.TopicPartition,
 	case errors.Is(err, kerr.OffsetOutOfRange), errors.As(err, &loss):
 		e := &OffsetError{Topic: tp.Topic, Partition: tp.Partition, Wanted: wanted, Start: -1, End: -1}
 		one := []record.TopicPartition{tp}
+		// The poll's context ends whenever a partition comes or goes; who reads the message needs the offsets all the same.
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), askTimeout)
+		defer cancel()
 		if m, err := k.c.StartOffsets(ctx, one); err == nil {
 			e.Start = m[tp]
 		}
