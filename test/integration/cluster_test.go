@@ -44,11 +44,11 @@ func TestThreeBrokers(t *testing.T) {
 	for _, program := range []string{totalJob, windowJob} {
 		t.Run(program, func(t *testing.T) {
 			j := newJob(t, c, program)
-			t.Cleanup(func() {
+			defer func() { // while the workers still live
 				if t.Failed() {
 					j.logTransactions()
 				}
-			})
+			}()
 			workers := make([]*kafka.Proc, 2+rnd.IntN(2))
 			for i := range workers {
 				workers[i] = j.worker(t.TempDir())
@@ -119,10 +119,10 @@ func (j *job) outage(b *kafka.Broker, end func() error, rnd *rand.Rand, workers 
 func (j *job) caughtUp(alive ...*kafka.Proc) {
 	j.t.Helper()
 	adm := j.b.Admin(j.t)
-	ctx, cancel := context.WithTimeout(j.t.Context(), 2*patience)
-	defer cancel()
 	var ends kadm.ListedOffsets
 	testutil.Eventually(j.t, patience, func() (err error) {
+		ctx, cancel := context.WithTimeout(j.t.Context(), 10*time.Second)
+		defer cancel()
 		ends, err = adm.ListEndOffsets(ctx, j.in)
 		if err == nil {
 			err = ends.Error()
@@ -135,9 +135,11 @@ func (j *job) caughtUp(alive ...*kafka.Proc) {
 				j.t.Fatal("a worker has ended")
 			}
 		}
+		ctx, cancel := context.WithTimeout(j.t.Context(), 10*time.Second)
+		defer cancel()
 		offsets, err := adm.FetchOffsets(ctx, j.app)
 		if err != nil {
-			return err
+			return fmt.Errorf("fetch the offsets of the group: %w", err)
 		}
 		ends.Each(func(end kadm.ListedOffset) {
 			if o, ok := offsets.Lookup(j.in, end.Partition); !ok || o.At < end.Offset {
