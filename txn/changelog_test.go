@@ -163,7 +163,10 @@ func testChangelogRetention(t *testing.T, brokers []string) {
 	}
 }
 
-// testChangelogForeignOpenTxn: P02. A read never ends below the high watermark because somebody's transaction is open.
+// Field report: a restore ended at the last stable offset, before committed records that stood behind the open
+// transaction of a dead writer.
+//
+// testChangelogForeignOpenTxn: a read never ends below the high watermark because somebody's transaction is open.
 func testChangelogForeignOpenTxn(t *testing.T, brokers []string) {
 	r := newRig(t, brokers, nil)
 	foreign, err := kgo.NewClient(kgo.SeedBrokers(brokers...), kgo.DisableClientMetrics(), kgo.TransactionalID(r.app+"-foreign"), kgo.RecordPartitioner(kgo.ManualPartitioner()))

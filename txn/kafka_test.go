@@ -228,7 +228,9 @@ func TestKafkaConsumer(t *testing.T) {
 	}
 }
 
-// TestKafkaTopicRecreated: P35. Nothing of the new topic is read under the old one's offsets.
+// Field report: a topic was deleted and created again under a running reader, which used the old offsets or was silent.
+//
+// TestKafkaTopicRecreated: nothing of the new topic is read under the old one's offsets.
 func TestKafkaTopicRecreated(t *testing.T) {
 	t.Parallel()
 	b := kafka.Shared(t)

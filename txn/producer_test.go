@@ -592,7 +592,10 @@ func TestTakeoverAsksBeforeEachInit(t *testing.T) {
 	}
 }
 
-// TestBusyCoordinators: P09. Answers that heal are retried in the same transaction; the epoch completes once.
+// Field report: EndTxn and the like were sent without end to a coordinator that answered CONCURRENT_TRANSACTIONS.
+//
+// TestBusyCoordinators: answers that heal are retried in the same transaction; the epoch completes once. TestCommitIsBounded
+// has those that do not heal.
 func TestBusyCoordinators(t *testing.T) {
 	for _, err := range []*kerr.Error{kerr.ConcurrentTransactions, kerr.CoordinatorLoadInProgress, kerr.NotCoordinator, kerr.UnknownTopicOrPartition, kerr.RequestTimedOut} {
 		k := fakeKafka(t)
@@ -644,7 +647,9 @@ func TestCommitIsBounded(t *testing.T) {
 	}
 }
 
-// testBrokerTimesOut: P05. The broker aborts a transaction that takes too long; the commit is fenced and a takeover
+// Field report: after INVALID_PRODUCER_EPOCH nobody could tell how to go on.
+//
+// testBrokerTimesOut: the broker aborts a transaction that takes too long; the commit is fenced and a takeover
 // goes on from committed state.
 func testBrokerTimesOut(t *testing.T, brokers []string) {
 	r := newRig(t, brokers, func(o *Options) { o.TransactionTimeout = 500 * time.Millisecond })
@@ -763,7 +768,9 @@ func TestEpochMovedInMidTransaction(t *testing.T) {
 	r.wantVisible()
 }
 
-// TestLeaderMovesInMidEpoch: P10. A failed try of one partition neither reorders nor doubles.
+// Field report: one partition failed in the midst of a batch, and the batch was sent again as a whole: out of order.
+//
+// TestLeaderMovesInMidEpoch: a failed try of one partition neither reorders nor doubles.
 func TestLeaderMovesInMidEpoch(t *testing.T) {
 	k := fakeKafka(t)
 	r := newRig(t, k.ListenAddrs(), func(o *Options) { o.Linger = time.Millisecond })
@@ -794,7 +801,10 @@ func TestLeaderMovesInMidEpoch(t *testing.T) {
 	}
 }
 
-// TestEpochExhaustion: P08. A transactional id whose epochs are used up gets a new producer id and goes on.
+// Field report: when the epochs of a transactional id were used up, its last transaction stayed open for good
+// (apache/kafka PR #21506).
+//
+// TestEpochExhaustion: a transactional id whose epochs are used up gets a new producer id and goes on.
 func TestEpochExhaustion(t *testing.T) {
 	if testing.Short() {
 		t.Skip("33000 requests")

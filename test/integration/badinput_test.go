@@ -129,7 +129,10 @@ func TestMisroutedKey(t *testing.T) {
 	}
 }
 
-// TestTopicMadeAnew deletes and creates the input while the job runs (P35): it stops, and names the topic.
+// Field report: a topic was deleted and created again under a running job: silence, or offsets of the old topic were
+// used for the new one. (Topics that the job writes are in TestWrittenTopicMadeAnew.)
+//
+// TestTopicMadeAnew deletes and creates the input while the job runs: it stops, and names the topic.
 func TestTopicMadeAnew(t *testing.T) {
 	t.Parallel()
 	b := kafka.Shared(t)

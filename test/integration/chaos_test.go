@@ -12,6 +12,9 @@ import (
 	"github.com/millrace-stream/millrace/test/kafka"
 )
 
+// Field report: a process died between the durable changelog and the commit, and the outcome was taken for a success.
+// (One death in the midst of a transaction, in TestDeathBeforeCommit.)
+//
 // TestFailpoints lets a worker end itself, as if it were killed, at each named point of a commit under load, and takes
 // over at once with its state directory.
 func TestFailpoints(t *testing.T) {
@@ -37,6 +40,8 @@ func TestFailpoints(t *testing.T) {
 	j.check()
 }
 
+// Field report: a zombie appended to the changelog late, over what its successor had written (apache/kafka PR #13667).
+//
 // TestZombie stops a worker's process for longer than its session, lets the other take over, and wakes it up: it must
 // neither write nor disturb for good.
 func TestZombie(t *testing.T) {

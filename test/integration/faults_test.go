@@ -69,6 +69,8 @@ func TestKillAndReturn(t *testing.T) {
 	}
 }
 
+// Field report: each member that came or went in a rolling deployment aborted transactions of those that stayed.
+//
 // TestJoinInMidCommit lets a second worker join and leave twenty times while the first commits every five
 // milliseconds: commits meet ILLEGAL_GENERATION, and no subtask may stop for that.
 func TestJoinInMidCommit(t *testing.T) {
