@@ -13,6 +13,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/millrace-stream/millrace/format"
 	"github.com/millrace-stream/millrace/internal/testutil"
 	"github.com/millrace-stream/millrace/test/kafka"
 )
@@ -56,10 +57,15 @@ func newJob(t testing.TB, b brokers, program string) *job {
 // worker starts a member of the app with its own state directory.
 func (j *job) worker(dir string, env ...string) *kafka.Proc {
 	j.t.Helper()
+	return j.run(dir, nil, append([]string{"IN=" + j.in, "OUT=" + j.out}, env...)...)
+}
+
+func (j *job) run(dir string, args []string, env ...string) *kafka.Proc {
+	j.t.Helper()
 	bin := kafka.Build(j.t, "github.com/millrace-stream/millrace/examples/"+j.program)
-	all := append([]string{"IN=" + j.in, "OUT=" + j.out, "MILLRACE_BROKERS=" + strings.Join(j.b.Brokers(), ","), "MILLRACE_APP_ID=" + j.app,
+	all := append([]string{"MILLRACE_BROKERS=" + strings.Join(j.b.Brokers(), ","), "MILLRACE_APP_ID=" + j.app,
 		"MILLRACE_STATE_DIR=" + dir, "MILLRACE_LISTEN=off"}, j.env...)
-	return kafka.Run(j.t, bin, nil, append(all, env...)...)
+	return kafka.Run(j.t, bin, args, append(all, env...)...)
 }
 
 // produce writes n events.
@@ -219,6 +225,11 @@ func (j *job) check() {
 	j.checkState()
 	j.settled(j.out)
 	out := j.b.Read(j.t, j.out)
+	for _, r := range out {
+		if p := format.Partition(r.Key, partitions); p != r.Partition {
+			j.t.Fatalf("%s/%d offset %d: Kafka's partitioner puts key %s on partition %d", r.Topic, r.Partition, r.Offset, r.Key, p)
+		}
+	}
 	switch j.program {
 	case copyJob:
 		checkCopy(j.t, j.src.truth, out)

@@ -26,6 +26,10 @@ const (
 	baseTS     = int64(1_700_000_000_000) // a multiple of ten seconds
 	outOfOrder = 2000                     // ms, exclusive bound
 	windowMs   = 10_000
+
+	// What is the same in all events. The quotes must be escaped.
+	item = "i0001"
+	note = `leave it at the "side door", please, and ring twice for the parcel`
 )
 
 // source yields deterministic events: +1 ms each, up to two seconds out of order, users unevenly frequent.
@@ -53,12 +57,13 @@ func (s *source) next(n int) []event {
 }
 
 func (e event) value() []byte {
-	b := []byte(`{"user":"` + e.user + `","item":"i0001","amount":`)
+	b := []byte(`{"user":"` + e.user + `","item":"` + item + `","amount":`)
 	b = strconv.AppendInt(b, e.cents/100, 10)
 	b = fmt.Appendf(b, ".%02d", e.cents%100)
 	b = append(b, `,"ts":`...)
 	b = strconv.AppendInt(b, e.ts, 10)
-	return append(b, `,"note":"leave it at the door, please, and ring twice for the parcel 0"}`...)
+	b = append(b, `,"note":`...)
+	return append(strconv.AppendQuote(b, note), '}')
 }
 
 // records turns events into records for a topic with the given number of partitions (the producer picks them).
@@ -111,8 +116,10 @@ func checkCopy(t testing.TB, truth []event, out []*kgo.Record) {
 	for _, r := range out {
 		var row struct {
 			User   string  `json:"user"`
+			Item   string  `json:"item"`
 			Amount float64 `json:"amount"`
 			TS     int64   `json:"ts"`
+			Note   string  `json:"note"`
 		}
 		decode(t, r, &row)
 		if flushUser(row.User) {
@@ -123,8 +130,8 @@ func checkCopy(t testing.TB, truth []event, out []*kgo.Record) {
 		if len(left) == 0 {
 			t.Fatalf("%s/%d offset %d: %s has one row too many: %s", r.Topic, r.Partition, r.Offset, row.User, r.Value)
 		}
-		if e := left[0]; cents(row.Amount) != e.cents || row.TS != e.ts {
-			t.Fatalf("%s/%d offset %d: got %s, want amount %d.%02d ts %d", r.Topic, r.Partition, r.Offset, r.Value, e.cents/100, e.cents%100, e.ts)
+		if e := left[0]; cents(row.Amount) != e.cents || row.TS != e.ts || row.Item != item || row.Note != note {
+			t.Fatalf("%s/%d offset %d: got %s, want %s", r.Topic, r.Partition, r.Offset, r.Value, e.value())
 		}
 		want[row.User] = left[1:]
 	}
@@ -136,14 +143,18 @@ func checkCopy(t testing.TB, truth []event, out []*kgo.Record) {
 // checkRunningTotal verifies W1: per user the counts 1, 2, 3 ... with the right sums, each once.
 func checkRunningTotal(t testing.TB, truth []event, out []*kgo.Record) {
 	t.Helper()
-	want := map[string][]total{}
+	type rowOf struct {
+		total
+		ts int64
+	}
+	want := map[string][]rowOf{}
 	for _, e := range truth {
 		rows := want[e.user]
-		last := total{}
+		last := rowOf{}
 		if len(rows) > 0 {
 			last = rows[len(rows)-1]
 		}
-		want[e.user] = append(rows, total{last.n + 1, last.cents + e.cents})
+		want[e.user] = append(rows, rowOf{total{last.n + 1, last.cents + e.cents}, e.ts})
 	}
 	seen := map[string]int{}
 	got := 0
@@ -152,6 +163,7 @@ func checkRunningTotal(t testing.TB, truth []event, out []*kgo.Record) {
 			User  string  `json:"user"`
 			Count int64   `json:"count"`
 			Sum   float64 `json:"sum"`
+			TS    int64   `json:"ts"`
 		}
 		decode(t, r, &row)
 		if flushUser(row.User) {
@@ -163,8 +175,8 @@ func checkRunningTotal(t testing.TB, truth []event, out []*kgo.Record) {
 		if i >= len(rows) {
 			t.Fatalf("%s/%d offset %d: %s has a row too many: %s (rows so far %d)", r.Topic, r.Partition, r.Offset, row.User, r.Value, i)
 		}
-		if w := rows[i]; row.Count != w.n || cents(row.Sum) != w.cents {
-			t.Fatalf("%s/%d offset %d: got %s, want count %d sum %d.%02d", r.Topic, r.Partition, r.Offset, r.Value, w.n, w.cents/100, w.cents%100)
+		if w := rows[i]; row.Count != w.n || cents(row.Sum) != w.cents || row.TS != w.ts {
+			t.Fatalf("%s/%d offset %d: got %s, want count %d sum %d.%02d ts %d", r.Topic, r.Partition, r.Offset, r.Value, w.n, w.cents/100, w.cents%100, w.ts)
 		}
 		seen[row.User]++
 	}
