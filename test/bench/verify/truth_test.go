@@ -98,3 +98,11 @@ func TestVerdictRefusesEveryKindOfWrongOutput(t *testing.T) {
 		}
 	}
 }
+
+func TestVerdictCountsMissingWindowsByTheirStart(t *testing.T) {
+	rows := output("w2")
+	text, _ := verdictOf("w2", rows[:len(rows)-2])
+	if !strings.Contains(text, "missing 2, extra 0") || !strings.Contains(text, "  missing of window 1700000000000: 2") {
+		t.Errorf("without two rows of the only window: %s", text)
+	}
+}
