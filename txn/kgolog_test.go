@@ -32,13 +32,13 @@ func TestKgoLoggerRepeats(t *testing.T) {
 		for range 100 {
 			gone(1)
 			gone(2)
-			time.Sleep(50 * time.Millisecond)
+			<-time.After(50 * time.Millisecond)
 		}
 		l.Log(kgo.LogLevelWarn, "something else", "broker", 1)
 		if got := lines(); len(got) != 3 {
 			t.Fatalf("after 5 s: %q, want one line for each broker and the other message", got)
 		}
-		time.Sleep(5 * time.Second)
+		<-time.After(5 * time.Second)
 		gone(1)
 		gone(1)
 		got := lines()
