@@ -327,9 +327,17 @@ func (b *buckets[V]) committed() {
 	b.sealed = b.sealed[:0]
 }
 
-func (b *buckets[V]) gather(_ Batch, items *[]pendItem) {
-	for j, e := range b.pendOf {
-		*items = append(*items, newPendItem(e.key, b.x.s.pend.value(&b.pend[j])))
+// gather puts what is pending into a batch, in the order of keys.
+func (b *buckets[V]) gather(batch Batch) {
+	s := b.x.s
+	keyOf := func(j uint32) []byte { return b.pendOf[j].key[4:] } // behind the store id
+	keys := slices.Grow(s.keys[:0], len(b.pendOf))
+	for j := range b.pendOf {
+		keys = append(keys, newSortKey(keyOf(uint32(j)), j))
+	}
+	s.keys, s.spare = sortKeys(keys, s.spare, keyOf)
+	for _, k := range s.keys {
+		s.put(batch, b.pendOf[k.j].key, &b.pend[k.j])
 	}
 }
 

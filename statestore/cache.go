@@ -566,11 +566,17 @@ func (c *cache[V]) committed() {
 	c.sealed = c.sealed[:0]
 }
 
-func (c *cache[V]) gather(items *[]pendItem) {
-	for j, i := range c.pendOf {
-		s := c.x.s
-		key := s.sorting.keep(append(append(s.sorting.tail(), c.prefix...), c.keyOf(c.at(i))...))
-		*items = append(*items, newPendItem(key, s.pend.value(&c.pend[j])))
+// gather puts what is pending into a batch, in the order of keys.
+func (c *cache[V]) gather(b Batch) {
+	s := c.x.s
+	keyOf := func(j uint32) []byte { return c.keyOf(c.at(c.pendOf[j])) }
+	keys := slices.Grow(s.keys[:0], len(c.pendOf))
+	for j := range c.pendOf {
+		keys = append(keys, newSortKey(keyOf(uint32(j)), j))
+	}
+	s.keys, s.spare = sortKeys(keys, s.spare, keyOf)
+	for _, k := range s.keys {
+		s.put(b, c.physical(keyOf(k.j)), &c.pend[k.j])
 	}
 }
 
@@ -654,11 +660,11 @@ func (c *cache[V]) each(sorted bool, fn func(key []byte, v *V) bool) {
 		}
 		return
 	}
-	items := make([]pendItem, 0, c.used)
+	items := make([]keyItem, 0, c.used)
 	idx := make([]uint32, 0, c.used)
 	for i := range n {
 		if e := c.at(i); e.meta&flagUsed != 0 {
-			items = append(items, newPendItem(c.keyOf(e), nil))
+			items = append(items, newKeyItem(c.keyOf(e)))
 			idx = append(idx, i)
 		}
 	}

@@ -68,8 +68,9 @@ type State struct {
 	iterating int   // no eviction below a running iteration
 	dirty     int64
 	near      int        // nearTimers, or less in tests
-	items     []pendItem // scratch of WriteBehind, and room for its keys
-	sorting   arena
+	keys      []sortKey  // scratch of WriteBehind
+	spare     []sortKey  // likewise
+	byID      []substore // in the order of WriteBehind
 }
 
 // An undoer is a part of a store with writes in the running step.
@@ -80,19 +81,19 @@ type undoer interface {
 
 // A substore is a typed store, as State drives it.
 type substore interface {
-	seal()                             // appends the dirty entries to State.changes
-	committed()                        // sealed becomes pending
-	gather(b Batch, items *[]pendItem) // appends what is pending; range deletes go straight into the batch
-	written()                          // pending is stored
-	evict(want int64) (freed int64)    // drops clean entries
-	cached() int64                     // bytes, approximate
+	seal()                          // appends the dirty entries to State.changes
+	committed()                     // sealed becomes pending
+	gather(b Batch)                 // puts what is pending into the batch, sorted; range deletes go first
+	written()                       // pending is stored
+	evict(want int64) (freed int64) // drops clean entries
+	cached() int64                  // bytes, approximate
 	horizon() (id ID, end int64, ok bool)
 }
 
-// A pendItem is a committed change on its way into the Store.
-type pendItem struct {
-	key, val []byte // val nil: deleted
-	hi, lo   uint64 // the first 16 bytes of the key, so that most comparisons need no look at it
+// A keyItem is a key while keys are sorted for an iteration.
+type keyItem struct {
+	key    []byte
+	hi, lo uint64 // its first 16 bytes, so that most comparisons need no look at it
 }
 
 // NewState makes the State over a store that was restored to a committed epoch.
@@ -181,28 +182,18 @@ func (s *State) Dirty() (bytes int64) { return s.dirty }
 // changes stay pending, and the call may be repeated.
 func (s *State) WriteBehind(m Meta) error {
 	b := s.store.NewBatch()
-	items := s.items[:0]
-	s.sorting.reset()
-	for _, sub := range s.subs {
-		sub.gather(b, &items)
-	}
 	for _, c := range s.announced[:s.announce] {
-		items = append(items, newPendItem(c.Key, c.Value))
+		b.Set(c.Key, c.Value) // of store id 0, below all others
 	}
-	slices.SortFunc(items, func(x, y pendItem) int { return x.compare(&y) })
-	for i := range items {
-		if items[i].val == nil {
-			b.Delete(items[i].key)
-		} else {
-			b.Set(items[i].key, items[i].val)
-		}
+	for _, sub := range s.byID {
+		sub.gather(b)
 	}
-	clear(items)
-	if s.items = items[:0]; cap(items) > maxIdleItems {
-		s.items = nil
+	if cap(s.keys) > maxIdleKeys {
+		s.keys, s.spare = nil, nil
 	}
+	n := b.Len()
 	if err := b.Commit(m); err != nil {
-		return fmt.Errorf("write state behind epoch %d (%d keys): %w", m.Epoch, len(items), err)
+		return fmt.Errorf("write state behind epoch %d (%d bytes): %w", m.Epoch, n, err)
 	}
 	if err := s.store.Flush(); err != nil {
 		return fmt.Errorf("flush state of epoch %d: %w", m.Epoch, err)
@@ -220,17 +211,26 @@ func (s *State) WriteBehind(m Meta) error {
 	return nil
 }
 
-// maxIdleItems bounds the scratch that a State keeps between write-behinds.
-const maxIdleItems = 1 << 15
+// maxIdleKeys bounds the scratch that a State keeps between write-behinds.
+const maxIdleKeys = 1 << 15
 
-func newPendItem(key, val []byte) pendItem {
+// put puts a pending change into a batch.
+func (s *State) put(b Batch, key []byte, r *pendRec) {
+	if val := s.pend.value(r); val != nil {
+		b.Set(key, val)
+	} else {
+		b.Delete(key)
+	}
+}
+
+func newKeyItem(key []byte) keyItem {
 	var b [16]byte
 	copy(b[:], key)
-	return pendItem{key: key, val: val, hi: binary.BigEndian.Uint64(b[:]), lo: binary.BigEndian.Uint64(b[8:])}
+	return keyItem{key: key, hi: binary.BigEndian.Uint64(b[:]), lo: binary.BigEndian.Uint64(b[8:])}
 }
 
 // compare orders by key.
-func (x *pendItem) compare(y *pendItem) int {
+func (x *keyItem) compare(y *keyItem) int {
 	switch {
 	case x.hi != y.hi:
 		return cmp.Compare(x.hi, y.hi)
@@ -286,6 +286,13 @@ func (s *State) register(spec Spec, kind Kind, sub substore) error {
 			return fmt.Errorf("open state store %q: %q has the same id %08x: rename one of them", spec.Name, o.Name, uint32(spec.ID))
 		}
 	}
+	at := 0
+	for _, o := range s.specs {
+		if o.ID < spec.ID {
+			at++
+		}
+	}
+	s.byID = slices.Insert(s.byID, at, sub)
 	s.specs = append(s.specs, spec)
 	s.subs = append(s.subs, sub)
 	return nil

@@ -265,9 +265,9 @@ func (t *Timers[K]) down(j int) {
 // timersSub is Timers as a substore.
 type timersSub[K comparable] Timers[K]
 
-func (u *timersSub[K]) seal()                             { u.c.seal() }
-func (u *timersSub[K]) committed()                        { u.c.committed() }
-func (u *timersSub[K]) gather(_ Batch, items *[]pendItem) { u.c.gather(items) }
+func (u *timersSub[K]) seal()          { u.c.seal() }
+func (u *timersSub[K]) committed()     { u.c.committed() }
+func (u *timersSub[K]) gather(b Batch) { u.c.gather(b) }
 
 func (u *timersSub[K]) written() {
 	t := (*Timers[K])(u)

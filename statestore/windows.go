@@ -272,15 +272,15 @@ func (u *windowsSub[K, V]) committed() {
 	w.sealedDrops = 0
 }
 
-func (u *windowsSub[K, V]) gather(b Batch, items *[]pendItem) {
+func (u *windowsSub[K, V]) gather(b Batch) {
 	if u.storeDelete {
 		b.DeleteRange(WindowRange(u.x.spec.ID, u.storeHor))
 	}
-	for _, win := range u.open {
-		win.c.gather(items)
+	for _, win := range u.dropped { // they end before those that are open
+		win.c.gather(b)
 	}
-	for _, win := range u.dropped {
-		win.c.gather(items)
+	for _, win := range u.open {
+		win.c.gather(b)
 	}
 }
 
