@@ -35,6 +35,9 @@ func (l *life) takeover() error {
 		return fmt.Errorf("fence the former owner of subtask %s: %w", s.id, err)
 	}
 	l.producer = producer
+	if err := l.sameTopics(ctx); err != nil {
+		return err
+	}
 
 	l.tps = l.w.topo.subtaskInputs(s.id)
 	l.index = map[record.TopicPartition]int{}
@@ -89,6 +92,31 @@ func (l *life) own() (txn.Ownership, bool) {
 	o, ok := l.w.ownership(l.s.id)
 	l.s.word = o
 	return o, ok
+}
+
+// sameTopics refuses to go on with topics of the subtask that were deleted and created again (I5). The janitor would
+// notice too, but later: the changelog of another topic must not be folded into the store, nor a new output be written.
+func (l *life) sameTopics(ctx context.Context) error {
+	names := slices.Clone(l.s.sub.changelogs)
+	for _, in := range l.s.sub.inputs {
+		names = append(names, in.topic)
+	}
+	for _, out := range l.s.sub.outputs {
+		names = append(names, out.topic)
+	}
+	ctx, cancel := context.WithTimeout(ctx, fenceTimeout)
+	defer cancel()
+	infos, err := l.w.cluster.Topics(ctx, names...)
+	if err != nil {
+		return fmt.Errorf("verify the topics of subtask %s: %w", l.s.id, err)
+	}
+	was, now := map[string]string{}, map[string]string{}
+	for name, info := range infos {
+		if id, ok := l.w.topicIDs[name]; ok {
+			was[name], now[name] = txn.TopicIDString(id), txn.TopicIDString(info.ID)
+		}
+	}
+	return sameTopics(was, now)
 }
 
 // takeoverContext ends with the subtask, or when it is asked to let go: a restore is not worth finishing then.
