@@ -12,11 +12,11 @@ import (
 )
 
 // damagedDir is a directory whose stores open well and cannot be read, as a disk does with blocks that went bad, until
-// they are wiped.
+// they are put aside.
 type damagedDir struct {
 	statestore.Dir
 	damaged atomic.Bool
-	wiped   atomic.Int64
+	aside   atomic.Int64
 }
 
 type damagedStore struct {
@@ -32,10 +32,10 @@ func (d *damagedDir) Open(id statestore.Identity) (statestore.Store, error) {
 	return &damagedStore{s, d}, nil
 }
 
-func (d *damagedDir) Wipe(id statestore.Identity) error {
-	d.wiped.Add(1)
+func (d *damagedDir) Quarantine(id statestore.Identity) (string, error) {
+	d.aside.Add(1)
 	d.damaged.Store(false)
-	return d.Dir.Wipe(id)
+	return d.Dir.Quarantine(id)
 }
 
 func (s *damagedStore) Get(key []byte) ([]byte, bool, error) {
@@ -52,7 +52,7 @@ func (s *damagedStore) Scan(lo, hi []byte) (statestore.Iterator, error) {
 	return s.Store.Scan(lo, hi)
 }
 
-// TestDamageFoundLate reads a damaged block of the local store after it was opened: the store is removed and made
+// TestDamageFoundLate reads a damaged block of the local store after it was opened: the store is put aside and made
 // anew from its changelog, and counts go on.
 func TestDamageFoundLate(t *testing.T) {
 	c := newCluster(t)
@@ -67,8 +67,8 @@ func TestDamageFoundLate(t *testing.T) {
 	c.send(300, 11)
 	c.drained("words", "in", "words-by-text-repartition")
 	b.stop(t)
-	if dir.wiped.Load() == 0 || !strings.Contains(b.log.String(), "the local store is damaged") {
-		t.Errorf("%d stores were wiped; the log:\n%s", dir.wiped.Load(), b.log.String())
+	if dir.aside.Load() == 0 || !strings.Contains(b.log.String(), "the local store was put aside") {
+		t.Errorf("%d stores were put aside; the log:\n%s", dir.aside.Load(), b.log.String())
 	}
 	checkCounts(t, c.read("out"), 600, 11)
 }

@@ -31,6 +31,8 @@ type Options struct {
 	// CacheBytes is the room for typed caches of all subtasks together; default 256 MiB.
 	CacheBytes int64
 
+	Checkpoints Checkpoints
+
 	ReplicationFactor   int16  // of internal topics; 0 and -1 = the broker's default
 	InternalCompression string // compression.type of internal topics; default "producer"
 
@@ -78,6 +80,7 @@ func (o *Options) ensureDefaults() {
 	def(&o.BackoffMin, 200*time.Millisecond)
 	def(&o.BackoffMax, 10*time.Second)
 	def(&o.HouseKeeping, 15*time.Second)
+	o.Checkpoints.ensureDefaults()
 	if o.MaxAttempts <= 0 {
 		o.MaxAttempts = 10
 	}

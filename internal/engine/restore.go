@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/millrace-stream/millrace/checkpoint"
 	"github.com/millrace-stream/millrace/internal/failpoint"
 	"github.com/millrace-stream/millrace/internal/record"
 	"github.com/millrace-stream/millrace/internal/task"
@@ -144,42 +145,229 @@ func (l *life) restore(ctx context.Context) (*txn.EpochRecord, error) {
 		l.identity.Changelogs = append(l.identity.Changelogs, txn.TopicIDString(l.w.topicIDs[c]))
 	}
 	if s.wipe {
-		l.log.Warn("the local store is damaged; restoring from the changelog")
-		if err := l.w.opts.Dir.Wipe(l.identity); err != nil {
-			return nil, fmt.Errorf("remove the damaged store of subtask %s: %w", s.id, err)
+		if err := l.quarantine(errors.New("it was found damaged while it was in use")); err != nil {
+			return nil, err
 		}
 		s.wipe = false
 	}
-	rec, err := l.tryRestore(ctx)
-	var stale *txn.StaleError
-	switch {
-	case err == nil:
-		return rec, nil
-	case errors.Is(err, statestore.ErrCorrupt), errors.As(err, &stale):
-		l.log.Warn("local state is not usable; restoring from the changelog", "error", err)
-	default:
+	local, err := l.openLocal()
+	if err != nil {
 		return nil, err
 	}
-	if l.store != nil {
-		_ = l.store.Close() // it is about to be removed
-		l.store = nil
+	options, err := l.options(ctx, local)
+	if err != nil {
+		return nil, err
 	}
-	if err := l.w.opts.Dir.Wipe(l.identity); err != nil {
-		return nil, fmt.Errorf("remove the unusable store of subtask %s: %w", s.id, err)
+	aside := false // the local store is not to be lost
+	usable := options[:0:0]
+	for _, o := range options {
+		switch {
+		case o.Refused == "":
+			usable = append(usable, o)
+		case o.Way == checkpoint.FromLocal && o.Ahead:
+			return nil, fmt.Errorf("restore subtask %s: its local store: %s: %w", s.id, o.Refused, txn.ErrStateAhead)
+		default:
+			aside = aside || o.Quarantine
+			l.log.Warn("state cannot be restored this way", "way", o.String())
+		}
 	}
-	return l.tryRestore(ctx)
+	for _, o := range usable {
+		rec, err := l.restoreFrom(ctx, o, aside)
+		var stale *txn.StaleError
+		switch {
+		case err == nil:
+			return rec, nil
+		case o.Way == checkpoint.FromChangelog, ctx.Err() != nil, txn.IsFatal(err):
+			return nil, err
+		case o.Way == checkpoint.FromCheckpoint, errors.Is(err, statestore.ErrCorrupt), errors.As(err, &stale):
+			l.log.Warn("state could not be restored this way; trying the next", "way", o.String(), "error", err)
+			aside = o.Way == checkpoint.FromLocal && errors.Is(err, statestore.ErrCorrupt)
+		default:
+			return nil, err
+		}
+	}
+	return nil, fatalf("restore subtask %s: there is no way left: %s", s.id, options[0])
 }
 
-// restoreBatchBytes is the size at which a restore batch is committed.
-const restoreBatchBytes = 8 << 20
-
-func (l *life) tryRestore(ctx context.Context) (*txn.EpochRecord, error) {
-	s := l.s
+// openLocal opens the store on this machine's disk; nil is an empty one.
+func (l *life) openLocal() (*checkpoint.Local, error) {
 	store, err := l.w.opts.Dir.Open(l.identity)
+	if errors.Is(err, statestore.ErrCorrupt) {
+		return &checkpoint.Local{Err: err}, nil
+	}
 	if err != nil {
 		return nil, err
 	}
 	l.store = store
+	meta, ok := store.Meta()
+	if !ok {
+		return nil, nil
+	}
+	at, err := wallTime(meta.EpochRecord)
+	if err != nil {
+		err = fmt.Errorf("%w: epoch record in the store of subtask %s: %w", statestore.ErrCorrupt, l.s.id, err)
+	}
+	return &checkpoint.Local{Meta: meta, WallTime: at, Err: err}, nil
+}
+
+// longTail is the changelog tail, in records, from which on a checkpoint is looked for though there is a local store.
+const longTail = 200_000
+
+// options are the ways of restoring, the best first. Checkpoints are looked for only if they can be better.
+func (l *life) options(ctx context.Context, local *checkpoint.Local) ([]checkpoint.Option, error) {
+	v := checkpoint.View{Now: time.Now().UnixMilli(), Identity: l.identity, Local: local, Reads: l.w.opts.Dir.Reads}
+	infos, err := l.w.cluster.Topics(ctx, l.s.sub.changelogs...)
+	if err != nil {
+		return nil, err
+	}
+	var tps []record.TopicPartition
+	for _, c := range l.s.sub.changelogs {
+		tps = append(tps, record.TopicPartition{Topic: c, Partition: int32(l.s.id.Index)})
+	}
+	low, err := l.w.cluster.StartOffsets(ctx, tps)
+	if err != nil {
+		return nil, err
+	}
+	high, err := l.w.cluster.EndOffsets(ctx, tps)
+	if err != nil {
+		return nil, err
+	}
+	for i, tp := range tps {
+		v.Changelogs = append(v.Changelogs, checkpoint.Changelog{Topic: tp.Topic, Low: low[tp], High: high[tp],
+			DeleteRetention: time.Duration(infos[l.s.sub.changelogs[i]].DeleteRetentionMs) * time.Millisecond})
+	}
+	options := checkpoint.Resolve(v)
+	first := options[0]
+	if l.w.opts.Checkpoints.Blobs == nil || len(l.s.sub.plan.Stores) == 0 || first.Refused == "" && first.Records <= shortTail(first.Way) {
+		return options, nil
+	}
+	fctx, cancel := context.WithTimeout(ctx, findTimeout)
+	defer cancel()
+	v.Checkpoints, v.FindErr = checkpoint.Find(fctx, l.w.opts.Checkpoints.Blobs, l.identity)
+	return checkpoint.Resolve(v), nil
+}
+
+// findTimeout bounds the search for checkpoints: when the object storage does not answer, the changelog does.
+const findTimeout = 30 * time.Second
+
+// shortTail is up to how many changelog records it is not worth to look for a checkpoint.
+func shortTail(w checkpoint.Way) int64 {
+	if w == checkpoint.FromLocal {
+		return longTail
+	}
+	return longTail / 10
+}
+
+// restoreFrom prepares the store as o says, and reads the changelog's tail into it; aside keeps the local store.
+func (l *life) restoreFrom(ctx context.Context, o checkpoint.Option, aside bool) (*txn.EpochRecord, error) {
+	started := time.Now()
+	if aside && o.Way != checkpoint.FromLocal {
+		if err := l.quarantine(errors.New("it cannot be used")); err != nil {
+			return nil, err
+		}
+	}
+	switch o.Way {
+	case checkpoint.FromLocal:
+	case checkpoint.FromCheckpoint:
+		l.log.Info("restoring from a checkpoint", "epoch", o.Epoch, "bytes", o.Bytes, "changelog_records", o.Records)
+		if err := l.download(ctx, o, started); err != nil {
+			return nil, err
+		}
+	case checkpoint.FromChangelog:
+		if err := l.clear(); err != nil {
+			return nil, err
+		}
+	default:
+		return nil, fatalf("restore subtask %s: %s is not known here", l.s.id, o.Way)
+	}
+	return l.readTail(ctx, o.Way, started)
+}
+
+// download puts a checkpoint in the place of the local store.
+func (l *life) download(ctx context.Context, o checkpoint.Option, started time.Time) error {
+	l.closeStore()
+	opts := checkpoint.RestoreOptions{Parallel: l.w.opts.Checkpoints.Download, Progress: func(done, total int64) {
+		l.progress(&RestoreStatus{Way: o.Way.String(), Downloaded: done, Download: total, Remaining: o.Records, Started: started,
+			EtaMs: eta(time.Since(started), done, total-done)})
+	}}
+	if err := checkpoint.Restore(ctx, l.w.opts.Checkpoints.Blobs, o.Manifest, l.w.opts.Dir, opts); err != nil {
+		return fmt.Errorf("download the checkpoint of epoch %d: %w", o.Epoch, err)
+	}
+	store, err := l.w.opts.Dir.Open(l.identity)
+	if err != nil {
+		return err
+	}
+	l.store = store
+	return nil
+}
+
+// clear makes the local store empty.
+func (l *life) clear() error {
+	if l.store != nil {
+		if _, ok := l.store.Meta(); !ok {
+			return nil
+		}
+	}
+	l.closeStore()
+	if err := l.w.opts.Dir.Wipe(l.identity); err != nil {
+		return fmt.Errorf("remove the unusable store of subtask %s: %w", l.s.id, err)
+	}
+	store, err := l.w.opts.Dir.Open(l.identity)
+	if err != nil {
+		return err
+	}
+	l.store = store
+	return nil
+}
+
+// quarantine puts the local store out of the way, where people can look at it.
+func (l *life) quarantine(why error) error {
+	l.closeStore()
+	where, err := l.w.opts.Dir.Quarantine(l.identity)
+	if err != nil {
+		return fmt.Errorf("put the local store of subtask %s aside: %w", l.s.id, err)
+	}
+	if where != "" {
+		l.log.Warn("the local store was put aside and is made anew; remove it when nobody wants to look at it", "reason", why, "where", where)
+	}
+	return nil
+}
+
+func (l *life) closeStore() {
+	if l.store == nil {
+		return
+	}
+	if err := l.store.Close(); err != nil {
+		l.log.Warn("close the store that is about to be replaced", "error", err)
+	}
+	l.store = nil
+}
+
+// progress shows how far a restore is, in the status, and now and then in the log.
+func (l *life) progress(r *RestoreStatus) {
+	s := l.s
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.restore = r
+	if now := time.Now(); now.Sub(s.told) >= tellEvery {
+		if !s.told.IsZero() || now.Sub(r.Started) >= tellEvery {
+			l.log.Info("restoring", "way", r.Way, "downloaded", r.Downloaded, "of", r.Download, "records", r.Records, "bytes", r.Bytes,
+				"remaining_records", r.Remaining, "eta_ms", r.EtaMs)
+			s.told = now
+		}
+	}
+}
+
+// tellEvery is how often a long restore is told in the log.
+const tellEvery = 10 * time.Second
+
+// restoreBatchBytes is the size at which a restore batch is committed.
+const restoreBatchBytes = 8 << 20
+
+// readTail reads the changelog from where the store is to its end. It returns the newest epoch record, nil if there is
+// none.
+func (l *life) readTail(ctx context.Context, way checkpoint.Way, started time.Time) (*txn.EpochRecord, error) {
+	s, store := l.s, l.store
 	l.positions = make([]int64, len(s.sub.changelogs))
 	for i := range l.positions {
 		l.positions[i] = -1
@@ -188,15 +376,12 @@ func (l *life) tryRestore(ctx context.Context) (*txn.EpochRecord, error) {
 	meta, ok := store.Meta()
 	s.fromDisk = ok
 	raw := meta.EpochRecord
-	started := time.Now()
+	var err error
 	if ok {
 		if rec, err = txn.DecodeEpochRecord(raw); err != nil {
 			return nil, fmt.Errorf("%w: epoch record in the store of subtask %s: %w", statestore.ErrCorrupt, s.id, err)
 		}
 		copy(l.positions, meta.Positions)
-		if err := l.fresh(ctx, rec); err != nil {
-			return nil, err
-		}
 		if rec.Epoch == 0 {
 			rec = nil
 		}
@@ -205,9 +390,7 @@ func (l *life) tryRestore(ctx context.Context) (*txn.EpochRecord, error) {
 		raw = (&txn.EpochRecord{Incarnation: l.incarnation, Owner: l.w.opts.Kafka.InstanceID, WallTime: started.UnixMilli()}).Append(nil)
 	}
 	var records, size int64
-	s.mu.Lock()
-	s.restore = &RestoreStatus{Started: started, EtaMs: -1}
-	s.mu.Unlock()
+	l.progress(&RestoreStatus{Way: way.String(), Started: started, EtaMs: -1})
 
 	batch := store.NewBatch()
 	defer func() { batch.Discard() }()
@@ -253,9 +436,7 @@ func (l *life) tryRestore(ctx context.Context) (*txn.EpochRecord, error) {
 		Topics: s.sub.changelogs, Partition: int32(s.id.Index), From: append([]int64(nil), l.positions...),
 		Progress: func(r, b, remaining int64) {
 			records, size = r, b
-			s.mu.Lock()
-			s.restore = &RestoreStatus{Records: r, Bytes: b, Remaining: remaining, Started: started, EtaMs: eta(time.Since(started), r, remaining)}
-			s.mu.Unlock()
+			l.progress(&RestoreStatus{Way: way.String(), Records: r, Bytes: b, Remaining: remaining, Started: started, EtaMs: eta(time.Since(started), r, remaining)})
 		},
 	}, apply)
 	if err != nil {
@@ -281,8 +462,8 @@ func (l *life) tryRestore(ctx context.Context) (*txn.EpochRecord, error) {
 			return nil, err
 		}
 	}
-	if records > 0 {
-		l.log.Info("state restored", "records", records, "bytes", size, "took", time.Since(started).Round(time.Millisecond), "local", ok)
+	if records > 0 || way == checkpoint.FromCheckpoint {
+		l.log.Info("state restored", "records", records, "bytes", size, "took", time.Since(started).Round(time.Millisecond), "way", way.String())
 	}
 	l.w.opts.Observer.RestoreDone(s.id, records, size, time.Since(started))
 	return rec, nil
@@ -294,22 +475,6 @@ func eta(elapsed time.Duration, done, remaining int64) int64 {
 		return -1
 	}
 	return int64(float64(elapsed.Milliseconds()) / float64(done) * float64(remaining))
-}
-
-// fresh refuses local state that is older than the changelog keeps tombstones: a delete may have been missed.
-func (l *life) fresh(ctx context.Context, rec *txn.EpochRecord) error {
-	infos, err := l.w.cluster.Topics(ctx, l.s.sub.changelogs...)
-	if err != nil {
-		return err
-	}
-	for _, c := range l.s.sub.changelogs {
-		keep := time.Duration(infos[c].DeleteRetentionMs) * time.Millisecond
-		if age := time.Since(time.UnixMilli(rec.WallTime)); keep > 0 && age > keep {
-			return &txn.StaleError{Topic: c, Partition: int32(l.s.id.Index),
-				Reason: fmt.Sprintf("it is %s old, but tombstones are kept for %s (delete.retention.ms)", age.Round(time.Second), keep)}
-		}
-	}
-	return nil
 }
 
 // reconcile decides where every partition goes on (I2): where the last epoch record says, which must be where the

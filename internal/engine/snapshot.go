@@ -85,6 +85,10 @@ func (s *subtask) status() SubtaskStatus {
 	out.RecordsIn, out.BytesIn, out.RecordsOut, out.BytesOut = sum.RecordsIn, sum.BytesIn, sum.RecordsOut, sum.BytesOut
 	out.Late, out.DeadLetters, out.Skipped = sum.Late, sum.DeadLetters, sum.Skipped
 	out.Commits, out.Restarts = t.commits, t.restarts
+	if t.checkpoint != (CheckpointStatus{}) {
+		c := t.checkpoint
+		out.Checkpoint = &c
+	}
 	out.StoreBytes, out.PendingBytes = t.storeBytes, t.pending
 	out.BackpressureMs = time.Duration(t.backpressure.Load()).Milliseconds()
 	if cur.Watermark != math.MinInt64 && (cur.RecordsIn > 0 || cur.Watermark != 0) {

@@ -87,6 +87,7 @@ type SubtaskStatus struct {
 	Restarts         int64             `json:"restarts"`
 	Commits          int64             `json:"commits"`
 	Restore          *RestoreStatus    `json:"restore,omitempty"` // while restoring
+	Checkpoint       *CheckpointStatus `json:"checkpoint,omitempty"`
 }
 
 // PartitionStatus is one input partition of a subtask.
@@ -102,11 +103,14 @@ type PartitionStatus struct {
 
 // RestoreStatus is the progress of a restore.
 type RestoreStatus struct {
-	Records   int64     `json:"records"`
-	Bytes     int64     `json:"bytes"`
-	Remaining int64     `json:"remaining"` // offsets still to read; an upper bound, since compaction leaves holes
-	Started   time.Time `json:"started"`
-	EtaMs     int64     `json:"eta_ms"` // -1 = unknown
+	Way        string    `json:"way"`        // what it starts from: local store, checkpoint, savepoint, changelog
+	Download   int64     `json:"download"`   // bytes of the checkpoint
+	Downloaded int64     `json:"downloaded"` // bytes of it that are here
+	Records    int64     `json:"records"`
+	Bytes      int64     `json:"bytes"`
+	Remaining  int64     `json:"remaining"` // offsets still to read; an upper bound, since compaction leaves holes
+	Started    time.Time `json:"started"`
+	EtaMs      int64     `json:"eta_ms"` // -1 = unknown
 }
 
 // Observer is told what happens in a worker, for histograms and counters that a snapshot cannot give. Calls come
@@ -116,6 +120,8 @@ type Observer interface {
 	CommitDone(id record.SubtaskID, outcome string, took time.Duration)
 	// RestoreDone: a restore ended.
 	RestoreDone(id record.SubtaskID, records, bytes int64, took time.Duration)
+	// CheckpointDone: a checkpoint was published, or failed; uploaded are its new bytes.
+	CheckpointDone(id record.SubtaskID, ok bool, uploaded int64, took time.Duration)
 	// SubtaskRestarted: reason is the recovery action's name: retry, fenced, corrupt, data.
 	SubtaskRestarted(id record.SubtaskID, reason string)
 }

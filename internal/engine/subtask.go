@@ -50,7 +50,8 @@ type subtask struct {
 	parts     []task.PartitionProgress
 	committed map[record.TopicPartition]int64
 	inbox     *inbox
-	undone    error // why it let go without a last commit
+	undone    error     // why it let go without a last commit
+	told      time.Time // when a restore's progress was last logged
 }
 
 // totals are counters of one subtask id in this process, over its lives.
@@ -65,6 +66,7 @@ type totals struct {
 	backpressure atomic.Int64 // ns
 	storeBytes   int64
 	pending      int64
+	checkpoint   CheckpointStatus
 }
 
 func newSubtask(w *Worker, id record.SubtaskID, t *totals, prev *subtask) *subtask {
@@ -242,7 +244,9 @@ func (s *subtask) life() (progressed bool, err error) {
 	if err := l.takeover(); err != nil {
 		return false, err
 	}
+	stop := l.startCheckpoints()
 	err = l.loop()
+	stop()
 	if err != nil && !errors.Is(err, errReleased) && s.released() && s.ctx.Err() == nil {
 		if _, mine := s.w.ownership(s.id); mine {
 			s.letGoUndone(err)

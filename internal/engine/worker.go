@@ -6,6 +6,7 @@
 //	poll loop        one per worker: runs consumer commands, polls, hands records to inboxes; never waits for a subtask
 //	group session    calls Assigned, Revoked and Lost from one goroutine of txn
 //	subtask          one per owned subtask: owns its producer, store, task; everything else reaches it as a message
+//	checkpointer     one per running subtask, if checkpoints are kept: publishes snapshots of its store
 //	janitor          one per worker: deletes consumed repartition records, checks topic identities, asks who owns what
 //	follower         one per worker: reads the control topic
 //
@@ -39,7 +40,8 @@ type Worker struct {
 	poll    *pollLoop
 	joined  chan struct{} // closed when group is set
 
-	commitSlots chan struct{} // the process's commit budget
+	commitSlots     chan struct{} // the process's commit budget
+	checkpointSlots chan struct{} // and that of checkpoints
 
 	mu       sync.Mutex
 	state    State
@@ -62,14 +64,15 @@ const concurrentCommits = 8
 func New(opts Options) *Worker {
 	opts.ensureDefaults()
 	return &Worker{
-		opts:        opts,
-		log:         opts.Logger.With("app", opts.Kafka.AppID),
-		state:       StateStarting,
-		started:     time.Now(),
-		commitSlots: make(chan struct{}, concurrentCommits),
-		subtasks:    map[record.SubtaskID]*subtask{},
-		totals:      map[record.SubtaskID]*totals{},
-		fatal:       make(chan error, 1),
+		opts:            opts,
+		log:             opts.Logger.With("app", opts.Kafka.AppID),
+		state:           StateStarting,
+		started:         time.Now(),
+		commitSlots:     make(chan struct{}, concurrentCommits),
+		checkpointSlots: make(chan struct{}, concurrentCheckpoints),
+		subtasks:        map[record.SubtaskID]*subtask{},
+		totals:          map[record.SubtaskID]*totals{},
+		fatal:           make(chan error, 1),
 	}
 }
 

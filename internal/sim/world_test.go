@@ -459,6 +459,12 @@ func (o observer) RestoreDone(_ record.SubtaskID, records, _ int64, _ time.Durat
 	}
 }
 
+func (o observer) CheckpointDone(_ record.SubtaskID, ok bool, _ int64, _ time.Duration) {
+	if ok {
+		o.w.hit("checkpoint", -1)
+	}
+}
+
 func (o observer) SubtaskRestarted(_ record.SubtaskID, reason string) {
 	o.w.hit("restart "+reason, -1)
 }

@@ -41,6 +41,9 @@ const (
 	restoredRecords = "millrace_restored_records_total"
 	restoredBytes   = "millrace_restored_bytes_total"
 	restoreDuration = "millrace_restore_duration_seconds"
+	checkpoints     = "millrace_checkpoints_total"
+	checkpointBytes = "millrace_checkpoint_uploaded_bytes_total"
+	checkpointTime  = "millrace_checkpoint_duration_seconds"
 )
 
 var (
@@ -64,6 +67,17 @@ func restoring(value func(*engine.RestoreStatus) float64) func(*engine.Status, p
 		for _, t := range s.Subtasks {
 			if t.Restore != nil {
 				put(value(t.Restore), attribute.String("subtask", t.ID))
+			}
+		}
+	}
+}
+
+// checkpointed reads one value of each subtask that has completed a checkpoint.
+func checkpointed(value func(*engine.CheckpointStatus) float64) func(*engine.Status, putter) {
+	return func(s *engine.Status, put putter) {
+		for _, t := range s.Subtasks {
+			if t.Checkpoint != nil && t.Checkpoint.Completed > 0 {
+				put(value(t.Checkpoint), attribute.String("subtask", t.ID))
 			}
 		}
 	}
@@ -194,6 +208,12 @@ var catalog = []definition{
 	{name: "millrace_restore_remaining", otel: "millrace.restore.remaining", unit: "{offset}", kind: gauge, labels: perSubtask,
 		help: "Changelog offsets that the running restore has still to read; an upper bound, since compaction leaves holes.",
 		read: restoring(func(r *engine.RestoreStatus) float64 { return float64(r.Remaining) })},
+	{name: "millrace_restore_download_bytes", otel: "millrace.restore.download", unit: "By", kind: gauge, labels: perSubtask,
+		help: "Bytes of a checkpoint that the running restore has downloaded; 0 if it needs none.",
+		read: restoring(func(r *engine.RestoreStatus) float64 { return float64(r.Downloaded) })},
+	{name: "millrace_restore_download_remaining_bytes", otel: "millrace.restore.download.remaining", unit: "By", kind: gauge, labels: perSubtask,
+		help: "Bytes of a checkpoint that the running restore has still to download.",
+		read: restoring(func(r *engine.RestoreStatus) float64 { return float64(r.Download - r.Downloaded) })},
 	{name: restoredRecords, otel: "millrace.restored.records", unit: "{record}", kind: counter, labels: perSubtask,
 		help: "Changelog records read by restores that ended."},
 	{name: restoredBytes, otel: "millrace.restored.bytes", unit: "By", kind: counter, labels: perSubtask,
@@ -201,4 +221,18 @@ var catalog = []definition{
 	{name: restoreDuration, otel: "millrace.restore.duration", unit: "s", kind: histogram, labels: perSubtask,
 		help:    "How long restores took.",
 		buckets: []float64{.01, .05, .1, .5, 1, 5, 10, 30, time.Minute.Seconds(), 5 * time.Minute.Seconds(), 30 * time.Minute.Seconds()}},
+
+	{name: checkpoints, otel: "millrace.checkpoints", unit: "{checkpoint}", kind: counter, labels: []string{"subtask", "outcome"},
+		help: "Checkpoints by outcome: completed or failed. Alert when some fail and none is completed: a lost disk then costs a long restore."},
+	{name: checkpointBytes, otel: "millrace.checkpoint.uploaded", unit: "By", kind: counter, labels: perSubtask,
+		help: "Bytes uploaded for checkpoints that were completed; files that an older one shares are not uploaded again."},
+	{name: checkpointTime, otel: "millrace.checkpoint.duration", unit: "s", kind: histogram, labels: perSubtask,
+		help:    "How long checkpoints took that were completed. Processing goes on meanwhile.",
+		buckets: []float64{.05, .1, .5, 1, 5, 10, 30, time.Minute.Seconds(), 5 * time.Minute.Seconds(), 30 * time.Minute.Seconds()}},
+	{name: "millrace_checkpoint_timestamp_seconds", otel: "millrace.checkpoint.timestamp", unit: "s", kind: gauge, labels: perSubtask,
+		help: "Unix time of the last completed checkpoint that this process made. Absent before the first.",
+		read: checkpointed(func(c *engine.CheckpointStatus) float64 { return float64(c.At.UnixMilli()) / 1000 })},
+	{name: "millrace_checkpoint_size_bytes", otel: "millrace.checkpoint.size", unit: "By", kind: gauge, labels: perSubtask,
+		help: "Size of the last completed checkpoint, with the files that it shares with older ones.",
+		read: checkpointed(func(c *engine.CheckpointStatus) float64 { return float64(c.Bytes) })},
 }

@@ -41,6 +41,9 @@ type Metrics struct {
 	restoredRecords metric.Int64Counter
 	restoredBytes   metric.Int64Counter
 	restoreDuration metric.Float64Histogram
+	checkpoints     metric.Int64Counter
+	checkpointBytes metric.Int64Counter
+	checkpointTime  metric.Float64Histogram
 	closed          atomic.Bool
 }
 
@@ -131,13 +134,14 @@ func (m *Metrics) instruments(status func() engine.Status) error {
 	}
 	for name, to := range map[string]*metric.Int64Counter{
 		transactions: &m.transactions, restarts: &m.restarts, restoredRecords: &m.restoredRecords, restoredBytes: &m.restoredBytes,
+		checkpoints: &m.checkpoints, checkpointBytes: &m.checkpointBytes,
 	} {
 		d := find(name)
 		if *to, err = meter.Int64Counter(d.otel, metric.WithUnit(d.unit), metric.WithDescription(d.help)); err != nil {
 			return fmt.Errorf("make metric %s: %w", d.otel, err)
 		}
 	}
-	for name, to := range map[string]*metric.Float64Histogram{commitDuration: &m.commitDuration, restoreDuration: &m.restoreDuration} {
+	for name, to := range map[string]*metric.Float64Histogram{commitDuration: &m.commitDuration, restoreDuration: &m.restoreDuration, checkpointTime: &m.checkpointTime} {
 		d := find(name)
 		if *to, err = meter.Float64Histogram(d.otel, metric.WithUnit(d.unit), metric.WithDescription(d.help),
 			metric.WithExplicitBucketBoundaries(d.buckets...)); err != nil {
@@ -160,6 +164,18 @@ func (m *Metrics) RestoreDone(id record.SubtaskID, records, bytes int64, took ti
 	m.restoredRecords.Add(context.Background(), records, attrs)
 	m.restoredBytes.Add(context.Background(), bytes, attrs)
 	m.restoreDuration.Record(context.Background(), took.Seconds(), attrs)
+}
+
+// CheckpointDone implements engine.Observer.
+func (m *Metrics) CheckpointDone(id record.SubtaskID, ok bool, uploaded int64, took time.Duration) {
+	subtask := attribute.String("subtask", id.String())
+	if !ok {
+		m.checkpoints.Add(context.Background(), 1, metric.WithAttributes(subtask, attribute.String("outcome", "failed")))
+		return
+	}
+	m.checkpoints.Add(context.Background(), 1, metric.WithAttributes(subtask, attribute.String("outcome", "completed")))
+	m.checkpointBytes.Add(context.Background(), uploaded, metric.WithAttributes(subtask))
+	m.checkpointTime.Record(context.Background(), took.Seconds(), metric.WithAttributes(subtask))
 }
 
 // SubtaskRestarted implements engine.Observer.

@@ -36,8 +36,9 @@ func full() engine.Status {
 				ID: "0_1", State: engine.SubtaskRunning, LastCommit: time.UnixMilli(1700000000500), WatermarkMs: &mark, WatermarkDelayMs: &delay, Lag: 9,
 				Inputs:    []engine.PartitionStatus{{Topic: "orders", Partition: 1, Lag: 5}, {Topic: "orders", Partition: 3, Lag: 4}},
 				RecordsIn: 10, BytesIn: 20, RecordsOut: 30, BytesOut: 40, Late: 1, DeadLetters: 2, Skipped: 3, BackpressureMs: 2500, StoreBytes: 60, PendingBytes: 70,
+				Checkpoint: &engine.CheckpointStatus{At: time.UnixMilli(1700000001500), Bytes: 80, Completed: 1},
 			},
-			{ID: "1_0", State: engine.SubtaskRestoring, Restore: &engine.RestoreStatus{Records: 7, Bytes: 8, Remaining: 9}},
+			{ID: "1_0", State: engine.SubtaskRestoring, Restore: &engine.RestoreStatus{Records: 7, Bytes: 8, Remaining: 9, Downloaded: 10, Download: 25}},
 		},
 	}
 }
@@ -94,6 +95,8 @@ func TestMetrics(t *testing.T) {
 	observer.CommitDone(id, "committed", 40*time.Millisecond)
 	observer.CommitDone(id, "fenced", time.Second)
 	observer.RestoreDone(id, 100, 2000, 3*time.Second)
+	observer.CheckpointDone(id, true, 300, 2*time.Second)
+	observer.CheckpointDone(id, false, 0, 0)
 	observer.SubtaskRestarted(id, "fenced")
 	got := scrape(t, m)
 	const one = "subtask=0_1"
@@ -104,29 +107,36 @@ func TestMetrics(t *testing.T) {
 			"state=fencing subtask=0_1": 0, "state=restoring subtask=0_1": 0, "state=running subtask=0_1": 1, "state=stopping subtask=0_1": 0, "state=backing-off subtask=0_1": 0,
 			"state=fencing subtask=1_0": 0, "state=restoring subtask=1_0": 1, "state=running subtask=1_0": 0, "state=stopping subtask=1_0": 0, "state=backing-off subtask=1_0": 0,
 		},
-		"millrace_subtask_restarts_total":        {"reason=fenced subtask=0_1": 1},
-		"millrace_records_in_total":              both(10),
-		"millrace_bytes_in_total":                both(20),
-		"millrace_records_out_total":             both(30),
-		"millrace_bytes_out_total":               both(40),
-		"millrace_lag_records":                   {"partition=1 subtask=0_1 topic=orders": 5, "partition=3 subtask=0_1 topic=orders": 4},
-		"millrace_watermark_delay_seconds":       {one: 1.5},
-		"millrace_late_records_total":            both(1),
-		"millrace_dead_letters_total":            both(2),
-		"millrace_skipped_records_total":         both(3),
-		"millrace_backpressure_seconds_total":    both(2.5),
-		"millrace_transactions_total":            {"outcome=committed subtask=0_1": 2, "outcome=fenced subtask=0_1": 1},
-		"millrace_commit_duration_seconds":       {one: 3},
-		"millrace_last_commit_timestamp_seconds": {one: 1700000000.5},
-		"millrace_store_bytes":                   both(60),
-		"millrace_state_pending_bytes":           both(70),
-		"millrace_restore_records":               {"subtask=1_0": 7},
-		"millrace_restore_bytes":                 {"subtask=1_0": 8},
-		"millrace_restore_remaining":             {"subtask=1_0": 9},
-		"millrace_restored_records_total":        {one: 100},
-		"millrace_restored_bytes_total":          {one: 2000},
-		"millrace_restore_duration_seconds":      {one: 1},
-		"target_info":                            {"service_instance_id=i-1 service_name=app service_version=v1.2.3": 1},
+		"millrace_subtask_restarts_total":           {"reason=fenced subtask=0_1": 1},
+		"millrace_records_in_total":                 both(10),
+		"millrace_bytes_in_total":                   both(20),
+		"millrace_records_out_total":                both(30),
+		"millrace_bytes_out_total":                  both(40),
+		"millrace_lag_records":                      {"partition=1 subtask=0_1 topic=orders": 5, "partition=3 subtask=0_1 topic=orders": 4},
+		"millrace_watermark_delay_seconds":          {one: 1.5},
+		"millrace_late_records_total":               both(1),
+		"millrace_dead_letters_total":               both(2),
+		"millrace_skipped_records_total":            both(3),
+		"millrace_backpressure_seconds_total":       both(2.5),
+		"millrace_transactions_total":               {"outcome=committed subtask=0_1": 2, "outcome=fenced subtask=0_1": 1},
+		"millrace_commit_duration_seconds":          {one: 3},
+		"millrace_last_commit_timestamp_seconds":    {one: 1700000000.5},
+		"millrace_store_bytes":                      both(60),
+		"millrace_state_pending_bytes":              both(70),
+		"millrace_restore_records":                  {"subtask=1_0": 7},
+		"millrace_restore_bytes":                    {"subtask=1_0": 8},
+		"millrace_restore_remaining":                {"subtask=1_0": 9},
+		"millrace_restored_records_total":           {one: 100},
+		"millrace_restored_bytes_total":             {one: 2000},
+		"millrace_restore_duration_seconds":         {one: 1},
+		"millrace_restore_download_bytes":           {"subtask=1_0": 10},
+		"millrace_restore_download_remaining_bytes": {"subtask=1_0": 15},
+		"millrace_checkpoints_total":                {"outcome=completed subtask=0_1": 1, "outcome=failed subtask=0_1": 1},
+		"millrace_checkpoint_uploaded_bytes_total":  {one: 300},
+		"millrace_checkpoint_duration_seconds":      {one: 1},
+		"millrace_checkpoint_timestamp_seconds":     {one: 1700000001.5},
+		"millrace_checkpoint_size_bytes":            {one: 80},
+		"target_info":                               {"service_instance_id=i-1 service_name=app service_version=v1.2.3": 1},
 	} {
 		f := got[name]
 		if f == nil {
@@ -152,6 +162,7 @@ func TestCatalog(t *testing.T) {
 	m := newMetrics(t, full)
 	m.CommitDone(record.SubtaskID{}, "committed", time.Second)
 	m.RestoreDone(record.SubtaskID{}, 1, 1, time.Second)
+	m.CheckpointDone(record.SubtaskID{}, true, 1, time.Second)
 	m.SubtaskRestarted(record.SubtaskID{}, "retry")
 	got := scrape(t, m)
 	for _, d := range catalog {
