@@ -129,8 +129,11 @@ type Options struct {
 	Concurrency int
 	// Timeout is how long one request may make no progress: 30 s if 0.
 	Timeout time.Duration
-	// Retries of a request that may succeed when repeated: 5 if 0, none if negative.
+	// Retries of a request that may succeed when repeated: 8 if 0, none if negative.
 	Retries int
+	// Backoff is the longest wait before the first retry, 100 ms if 0. It doubles with each, up to 10 s; the wait is
+	// random below it. When the server asks to slow down it begins ten times as high.
+	Backoff time.Duration
 
 	Logger    *slog.Logger      // nil = none
 	Transport http.RoundTripper // for tests; nil = a client of its own
@@ -140,7 +143,8 @@ func (o Options) withDefaults() Options {
 	o.PartSize = cmp.Or(o.PartSize, 16<<20)
 	o.Concurrency = cmp.Or(o.Concurrency, 4)
 	o.Timeout = cmp.Or(o.Timeout, 30*time.Second)
-	o.Retries = max(0, cmp.Or(o.Retries, 5))
+	o.Retries = max(0, cmp.Or(o.Retries, 8))
+	o.Backoff = cmp.Or(o.Backoff, 100*time.Millisecond)
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}

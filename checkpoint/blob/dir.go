@@ -555,7 +555,7 @@ func checkRest(ctx context.Context, s Store, key string, data []byte) error {
 		listed = listed || info.Key == key
 	}
 	if !listed {
-		return fail("", "the listing does not show it")
+		return fail("take a server whose listings show what was written before: by them the newest checkpoint is found", "the listing does not show it")
 	}
 	_, err = s.Uploads(ctx, key, 0)
 	return err

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/millrace-stream/millrace/checkpoint/blob"
@@ -88,16 +87,4 @@ func TestDirSaysWhatIsWrong(t *testing.T) {
 	}
 	_, err = blob.Open(t.Context(), "file://"+dir, blob.Options{})
 	says(t, err, `open file://`+dir+`: mkdir `+dir+`: not a directory; a file and a folder have the same name: remove what Millrace did not write`)
-}
-
-// says compares an error's text, in which digits of request ids are masked.
-func says(t *testing.T, err error, want string) {
-	t.Helper()
-	if err == nil {
-		t.Errorf("no error, want %s", want)
-		return
-	}
-	if got := err.Error(); got != want {
-		t.Errorf("\n got %s\nwant %s", strings.ReplaceAll(got, "\n", " | "), want)
-	}
 }

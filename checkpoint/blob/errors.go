@@ -51,6 +51,8 @@ func (e *Error) Error() string {
 		fmt.Fprintf(&b, "%d %s: ", e.Status, e.Code)
 	case e.Status != 0:
 		fmt.Fprintf(&b, "status %d: ", e.Status)
+	case e.Code != "":
+		fmt.Fprintf(&b, "%s: ", e.Code)
 	}
 	b.WriteString(e.Err.Error())
 	var about []string

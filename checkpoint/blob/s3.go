@@ -6,11 +6,13 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/base64"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"hash"
 	"io"
 	"iter"
+	"math/rand/v2"
 	"net/http"
 	"net/url"
 	"slices"
@@ -24,6 +26,7 @@ import (
 	awsmiddleware "github.com/aws/aws-sdk-go-v2/aws/middleware"
 	"github.com/aws/aws-sdk-go-v2/aws/ratelimit"
 	"github.com/aws/aws-sdk-go-v2/aws/retry"
+	v4 "github.com/aws/aws-sdk-go-v2/aws/signer/v4"
 	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
 	"github.com/aws/aws-sdk-go-v2/config"
 	"github.com/aws/aws-sdk-go-v2/credentials"
@@ -107,7 +110,7 @@ func openS3(ctx context.Context, u URL, o Options) (Store, error) {
 	s.c = s3.NewFromConfig(cfg, func(so *s3.Options) {
 		so.HTTPClient = &client3{base: base, timeout: o.Timeout, lim: newLimiter(o.BytesPerSecond)}
 		so.UsePathStyle = o.PathStyle
-		so.Retryer = newRetryer(o.Retries)
+		so.Retryer = newRetryer(o)
 		so.DisableLogOutputChecksumValidationSkipped = true
 		if o.Endpoint != "" {
 			so.BaseEndpoint = aws.String(o.Endpoint)
@@ -156,13 +159,36 @@ func checkOptions(o Options) error {
 
 // newRetryer repeats what may succeed when repeated. The SDK's quota of retries is off: it would end an upload early for
 // what others had to repeat.
-func newRetryer(retries int) aws.Retryer {
+func newRetryer(o Options) aws.Retryer {
 	return retry.NewStandard(func(so *retry.StandardOptions) {
-		so.MaxAttempts = 1 + retries
-		so.MaxBackoff = maxBackoff
+		so.MaxAttempts = 1 + o.Retries
+		so.Backoff = retry.BackoffDelayerFunc(func(attempt int, err error) (time.Duration, error) {
+			return o.backoff(attempt, codeOf(err) == "SlowDown"), nil
+		})
 		so.RateLimiter = ratelimit.None
 		so.Retryables = append([]retry.IsErrorRetryable{retry.IsErrorRetryableFunc(retryable)}, so.Retryables...)
 	})
+}
+
+// backoff before a retry; attempt counts from 1.
+func (o Options) backoff(attempt int, throttled bool) time.Duration {
+	d := o.Backoff
+	if throttled {
+		d *= 10
+	}
+	return rand.N(min(maxBackoff, d<<min(attempt-1, 10)))
+}
+
+// pause before a repetition of our own; false if the context ended.
+func (o Options) pause(ctx context.Context, attempt int) bool {
+	t := time.NewTimer(o.backoff(attempt, false))
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
 }
 
 // retryable decides what the SDK decides otherwise.
@@ -221,9 +247,9 @@ func (t *tally) attempts() (int, string) {
 }
 
 // call makes one call of the API, with the SDK's retries.
-func call[In, Out any](ctx context.Context, s *s3store, op, key string, api func(context.Context, *In, ...func(*s3.Options)) (*Out, error), in *In) (*Out, *Error) {
+func call[In, Out any](ctx context.Context, s *s3store, op, key string, api func(context.Context, *In, ...func(*s3.Options)) (*Out, error), in *In, options ...func(*s3.Options)) (*Out, *Error) {
 	t := new(tally)
-	out, err := api(context.WithValue(ctx, tallyKey{}, t), in)
+	out, err := api(context.WithValue(ctx, tallyKey{}, t), in, options...)
 	sent, last := t.attempts()
 	if err != nil {
 		return nil, s.fail(ctx, op, key, sent, err)
@@ -232,6 +258,16 @@ func call[In, Out any](ctx context.Context, s *s3store, op, key string, api func
 		s.o.Logger.Info("object storage answered after retries", "op", op, "key", key, "store", s.String(), "attempts", sent, "last_failure", last)
 	}
 	return out, nil
+}
+
+// signed puts the hash of a payload into the signature, so that the server verifies it. The SDK leaves it out over TLS.
+func signed(sum [32]byte) func(*s3.Options) {
+	set := middleware.FinalizeMiddlewareFunc("MillracePayloadHash", func(ctx context.Context, in middleware.FinalizeInput, next middleware.FinalizeHandler) (middleware.FinalizeOutput, middleware.Metadata, error) {
+		return next.HandleFinalize(v4.SetPayloadHash(ctx, hex.EncodeToString(sum[:])), in)
+	})
+	return func(o *s3.Options) {
+		o.APIOptions = append(o.APIOptions, func(stack *middleware.Stack) error { return stack.Finalize.Add(set, middleware.Before) })
+	}
 }
 
 // orNil keeps a nil *Error from becoming an error.
@@ -294,7 +330,7 @@ func (s *s3store) putWhole(ctx context.Context, key string, b Body, in io.Reader
 	if err := cmp.Or(ends(in, b.Size), differs(b.Size, sum[:], b.Size, b.SHA256)); err != nil {
 		return s.local("put", key, err)
 	}
-	_, e := call(ctx, s, "put", key, s.c.PutObject, s.putInput(key, buf, sum))
+	_, e := call(ctx, s, "put", key, s.c.PutObject, s.putInput(key, buf, sum), signed(sum))
 	return orNil(e)
 }
 
@@ -430,10 +466,11 @@ func readPart(in io.Reader, buf []byte, whole hash.Hash, b Body, last bool) erro
 func (s *s3store) sendPart(ctx context.Context, key, id string, number int32, buf []byte) (types.CompletedPart, *Error) {
 	in := &s3.UploadPartInput{Bucket: s.bucket(), Key: s.key(key), UploadId: &id, PartNumber: &number,
 		Body: bytes.NewReader(buf), ContentLength: aws.Int64(int64(len(buf)))}
+	sum := sha256.Sum256(buf)
 	if s.checksums {
-		in.ChecksumSHA256 = b64(sha256.Sum256(buf))
+		in.ChecksumSHA256 = b64(sum)
 	}
-	out, e := call(ctx, s, "upload part "+strconv.Itoa(int(number))+" of", key, s.c.UploadPart, in)
+	out, e := call(ctx, s, "upload part "+strconv.Itoa(int(number))+" of", key, s.c.UploadPart, in, signed(sum))
 	if e != nil {
 		return types.CompletedPart{}, e
 	}
@@ -478,9 +515,10 @@ func (s *s3store) Create(ctx context.Context, key string, data []byte) error {
 	if err := cmp.Or(CheckKey(key), checkSmall(int64(len(data)))); err != nil {
 		return s.local("create", key, err)
 	}
-	in := s.putInput(key, data, sha256.Sum256(data))
+	sum := sha256.Sum256(data)
+	in := s.putInput(key, data, sum)
 	in.IfNoneMatch = aws.String("*")
-	_, e := call(ctx, s, "create", key, s.c.PutObject, in)
+	_, e := call(ctx, s, "create", key, s.c.PutObject, in, signed(sum))
 	if e == nil {
 		return nil
 	}
@@ -650,12 +688,7 @@ func (r *s3reader) broken(err error) {
 		r.err = r.s.fail(r.ctx, "read", r.key, r.failures, err)
 		return
 	}
-	delay := time.NewTimer(min(maxBackoff, 50*time.Millisecond<<min(r.failures, 10)))
-	defer delay.Stop()
-	select {
-	case <-delay.C:
-	case <-r.ctx.Done():
-	}
+	r.s.o.pause(r.ctx, r.failures)
 }
 
 func (r *s3reader) Close() error {
@@ -672,17 +705,25 @@ func (s *s3store) Stat(ctx context.Context, key string) (Info, error) {
 	if err := CheckKey(key); err != nil {
 		return Info{}, s.local("stat", key, err)
 	}
-	out, e := call(ctx, s, "stat", key, s.c.HeadObject, &s3.HeadObjectInput{Bucket: s.bucket(), Key: s.key(key)})
-	if e == nil {
-		return Info{Key: key, Size: aws.ToInt64(out.ContentLength), Modified: aws.ToTime(out.LastModified)}, nil
-	}
-	if errors.Is(e, ErrNotFound) {
-		// An answer to HEAD has no body that says what was not found.
-		if _, b := call(ctx, s, "stat", "", s.c.HeadBucket, &s3.HeadBucketInput{Bucket: s.bucket()}); b != nil && b.Status == http.StatusNotFound {
-			return Info{}, s.noBucket(b)
+	for try := 0; ; try++ {
+		out, e := call(ctx, s, "stat", key, s.c.HeadObject, &s3.HeadObjectInput{Bucket: s.bucket(), Key: s.key(key)})
+		if e == nil {
+			return Info{Key: key, Size: aws.ToInt64(out.ContentLength), Modified: aws.ToTime(out.LastModified)}, nil
+		}
+		if e.Status < 400 || e.Status >= 500 {
+			return Info{}, e
+		}
+		// An answer to HEAD has no body that says why: the bucket may be missing, the credentials wrong, the clock.
+		_, why := call(ctx, s, "stat", key, s.c.ListObjectsV2, &s3.ListObjectsV2Input{Bucket: s.bucket(), Prefix: s.key(key), MaxKeys: aws.Int32(1)})
+		switch {
+		case why != nil && why.Code != "AccessDenied":
+			return Info{}, why
+		case why == nil && !errors.Is(e, ErrNotFound) && try == 0:
+			// The SDK may have learned the server's time from that answer.
+		default:
+			return Info{}, e
 		}
 	}
-	return Info{}, e
 }
 
 func (s *s3store) List(ctx context.Context, prefix string) iter.Seq2[Info, error] {
@@ -776,22 +817,10 @@ func (s *s3store) deleteBatch(ctx context.Context, keys []string) error {
 		if first == nil {
 			return nil
 		}
-		if first.kind != kindRetryable || try >= s.o.Retries || !pause(ctx, try) {
+		if first.kind != kindRetryable || try >= s.o.Retries || !s.o.pause(ctx, try+1) {
 			return first
 		}
 		keys = again
-	}
-}
-
-// pause before a repetition; false if the context ended.
-func pause(ctx context.Context, try int) bool {
-	t := time.NewTimer(min(maxBackoff, 100*time.Millisecond<<min(try, 10)))
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
 	}
 }
 

@@ -21,7 +21,7 @@ func TestFakeS3(t *testing.T) {
 // realOptions for a server of test/s3.
 func realOptions(s *s3.Server) blob.Options {
 	return blob.Options{Endpoint: s.Endpoint(), Region: s3.Region, PathStyle: true, AccessKey: s3.AccessKey, SecretKey: s3.SecretKey,
-		PartSize: 5 << 20, Timeout: 10 * time.Second}
+		PartSize: 5 << 20, Timeout: 10 * time.Second, Backoff: time.Millisecond}
 }
 
 func TestRealS3(t *testing.T) {

@@ -180,11 +180,13 @@ func (s *s3store) classify(e *Error) *Error {
 	switch e.Code {
 	case "NoSuchBucket":
 		return s.noBucket(e)
-	case "NoSuchKey":
-		return notThere(e)
+	case "NoSuchKey", "NotFound":
+		// No other answer says so, whatever its status: what is taken for absent is not looked for again.
+		e.Err = ErrNotFound
+		return e
 	case "NoSuchUpload":
 		e.kind, e.Next = kindRetryable, "somebody aborted it: a clean-up must wait longer than the longest upload takes"
-	case "InvalidAccessKeyId", "InvalidClientTokenId", "SignatureDoesNotMatch":
+	case "InvalidAccessKeyId", "InvalidClientTokenId", "SignatureDoesNotMatch", "XAdminUserNotFound":
 		e.kind, e.Next = kindDenied, "the server does not know these credentials: correct checkpoint.s3.access-key and checkpoint.s3.secret-key, or what the AWS_* variables, profile or role give"
 	case "ExpiredToken", "InvalidToken", "TokenRefreshRequired", "RequestExpired":
 		e.kind, e.Next = kindDenied, "the session token is not valid any more: give new credentials, or leave them to a role, whose credentials are renewed"
@@ -216,8 +218,6 @@ func (s *s3store) classify(e *Error) *Error {
 		return e
 	}
 	switch {
-	case e.Status == http.StatusNotFound:
-		return notThere(e)
 	case e.Status == http.StatusForbidden || e.Status == http.StatusUnauthorized || e.Code == "AccessDenied":
 		action, onBucket := rights(e.Op)
 		e.kind = kindDenied
@@ -243,11 +243,6 @@ func (s *s3store) classify(e *Error) *Error {
 		e.kind, e.Unknown = kindRetryable, true
 		e.Err = &cause{innermost(e.Err).Error(), e.Err}
 	}
-	return e
-}
-
-func notThere(e *Error) *Error {
-	e.Err = ErrNotFound
 	return e
 }
 

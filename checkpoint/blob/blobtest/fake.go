@@ -55,12 +55,13 @@ type object struct {
 	data     []byte
 	modified time.Time
 	sse      string
+	etag     string
 }
 
 type upload struct {
 	key     string
 	started time.Time
-	parts   map[int][]byte
+	parts   map[int]object
 	sse     string
 }
 
@@ -78,7 +79,7 @@ func (f *Fake) URL(prefix string) string { return "s3://" + FakeBucket + "/" + p
 // Options to open the fake with: its endpoint and credentials, and no long waits.
 func (f *Fake) Options() blob.Options {
 	return blob.Options{Endpoint: f.server.URL, Region: FakeRegion, PathStyle: true, AccessKey: FakeAccessKey, SecretKey: FakeSecretKey,
-		PartSize: 5 << 20, Timeout: 10 * time.Second}
+		PartSize: 5 << 20, Timeout: 10 * time.Second, Backoff: time.Millisecond}
 }
 
 // Deny an action, for example "s3:DeleteObject".
@@ -331,7 +332,7 @@ func (q *request) serveObject() {
 	case q.r.Method == http.MethodPost && q.has("uploads") && q.may("s3:PutObject"):
 		q.f.nextID++
 		id := fmt.Sprintf("upload-%06d", q.f.nextID)
-		q.f.uploads[id] = &upload{key: q.key, started: q.now(), parts: map[int][]byte{}, sse: q.sse()}
+		q.f.uploads[id] = &upload{key: q.key, started: q.now(), parts: map[int]object{}, sse: q.sse()}
 		q.xml(struct {
 			XMLName               xml.Name `xml:"InitiateMultipartUploadResult"`
 			Bucket, Key, UploadId string
@@ -343,8 +344,8 @@ func (q *request) serveObject() {
 			q.fail(http.StatusPreconditionFailed, "PreconditionFailed", "At least one of the pre-conditions you specified did not hold")
 			return
 		}
-		q.f.objects[q.key] = object{q.body, q.now(), q.sse()}
-		q.w.Header().Set("ETag", etag(q.body))
+		q.f.objects[q.key] = object{q.body, q.now(), q.sse(), etag(q.body)}
+		q.w.Header().Set("ETag", q.f.objects[q.key].etag)
 	case q.r.Method == http.MethodDelete && q.may("s3:DeleteObject"):
 		delete(q.f.objects, q.key)
 		q.w.WriteHeader(http.StatusNoContent)
@@ -370,7 +371,7 @@ func etag(data []byte) string {
 
 func (q *request) get(o object) {
 	h := q.w.Header()
-	h.Set("ETag", etag(o.data))
+	h.Set("ETag", o.etag)
 	h.Set("Last-Modified", o.modified.UTC().Format(http.TimeFormat))
 	data, status := o.data, http.StatusOK
 	if text, ok := strings.CutPrefix(q.r.Header.Get("Range"), "bytes="); ok {
@@ -403,8 +404,8 @@ func (q *request) serveUpload() {
 			q.fail(http.StatusBadRequest, "InvalidArgument", "Part number must be an integer between 1 and 10000, inclusive")
 			return
 		}
-		u.parts[n] = q.body
-		q.w.Header().Set("ETag", etag(q.body))
+		u.parts[n] = object{data: q.body, etag: etag(q.body)}
+		q.w.Header().Set("ETag", u.parts[n].etag)
 	case q.r.Method == http.MethodDelete && q.may("s3:AbortMultipartUpload"):
 		delete(q.f.uploads, id)
 		q.w.WriteHeader(http.StatusNoContent)
@@ -422,13 +423,13 @@ func (q *request) serveUpload() {
 		var data []byte
 		for i, p := range in.Part {
 			part, ok := u.parts[p.PartNumber]
-			if !ok || p.PartNumber != i+1 || etag(part) != p.ETag {
+			if !ok || p.PartNumber != i+1 || part.etag != p.ETag {
 				q.fail(http.StatusBadRequest, "InvalidPart", "One or more of the specified parts could not be found.")
 				return
 			}
-			data = append(data, part...)
+			data = append(data, part.data...)
 		}
-		q.f.objects[q.key] = object{data, q.now(), u.sse}
+		q.f.objects[q.key] = object{data, q.now(), u.sse, etag(data)}
 		delete(q.f.uploads, id)
 		q.xml(struct {
 			XMLName           xml.Name `xml:"CompleteMultipartUploadResult"`
