@@ -152,6 +152,8 @@ func TestChaos(t *testing.T) {
 func TestConnectionCuts(t *testing.T) {
 	t.Parallel()
 	rnd := seeded(t)
+	began := time.Now()
+	phase := func(what string) { t.Logf("%s after %s", what, time.Since(began).Round(100*time.Millisecond)) }
 	var proxy *testutil.Proxy
 	b := kafka.Start(t, kafka.Advertise(func(addr string) string {
 		proxy = testutil.NewProxy(t, addr)
@@ -168,6 +170,7 @@ func TestConnectionCuts(t *testing.T) {
 	for i, j := range jobs {
 		j.caughtUp(workers[i]...)
 	}
+	phase("work runs")
 	moment := func(ms int) { pause(time.Duration(rnd.IntN(ms)) * time.Millisecond) }
 	for range 12 {
 		switch rnd.IntN(4) {
@@ -185,9 +188,11 @@ func TestConnectionCuts(t *testing.T) {
 		proxy.Restore()
 		moment(600)
 	}
+	phase("the faults are over")
 	for i, j := range jobs {
 		stopFeeds[i]()
 		j.committed(workers[i]...)
+		phase(j.program + ": lag 0")
 		j.checkState() // of the open windows
 		j.closeWindows()
 		j.committed(workers[i]...)
