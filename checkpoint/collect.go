@@ -62,7 +62,7 @@ func (c *collector) see(l listing, began, ended time.Duration, committed uint64)
 			named[b] = true
 		}
 	}
-	update(c.manifests, expendable, c.grace, began, ended, committed+2)
+	remark(c.manifests, expendable, c.grace, began, ended, committed+2)
 	unnamed := map[string]bool{}
 	for _, b := range l.blobs {
 		// While there is a manifest that cannot be read, any blob may be named by it.
@@ -70,11 +70,11 @@ func (c *collector) see(l listing, began, ended time.Duration, committed uint64)
 			unnamed[b] = true
 		}
 	}
-	update(c.blobs, unnamed, c.grace, began, ended, committed+2)
+	remark(c.blobs, unnamed, c.grace, began, ended, committed+2)
 }
 
-// update moves marks to what is expendable now.
-func update[K comparable](marks map[K]*mark, expendable map[K]bool, grace, began, ended time.Duration, from uint64) {
+// remark moves marks to what is expendable now.
+func remark[K comparable](marks map[K]*mark, expendable map[K]bool, grace, began, ended time.Duration, from uint64) {
 	for k, m := range marks {
 		if !expendable[k] {
 			delete(marks, k)

@@ -141,8 +141,8 @@ func (p *Publisher) Publish(ctx context.Context, snap statestore.Snapshot, specs
 	if err != nil {
 		return fail(err)
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, p.o.Timeout,
-		fmt.Errorf("it took longer than %s; raise checkpoint.timeout, or the bandwidth", p.o.Timeout))
+	tooLong := fmt.Errorf("it took longer than %s; raise checkpoint.timeout, or the bandwidth (%w)", p.o.Timeout, context.DeadlineExceeded)
+	ctx, cancel := context.WithTimeoutCause(ctx, p.o.Timeout, tooLong)
 	defer cancel()
 
 	have, err := p.known(ctx, meta.Epoch)
@@ -189,7 +189,7 @@ func (p *Publisher) Publish(ctx context.Context, snap statestore.Snapshot, specs
 	}
 	key := manifestKey(p.prefix, meta.Epoch)
 	left := deadline.Sub(p.o.Now())
-	mctx, mcancel := context.WithTimeoutCause(ctx, left, fmt.Errorf("it took longer than %s; raise checkpoint.timeout, or the bandwidth", p.o.Timeout))
+	mctx, mcancel := context.WithTimeoutCause(ctx, left, tooLong)
 	defer mcancel()
 	if err := p.o.Blobs.Create(mctx, key, data); err != nil {
 		if !errors.Is(err, blob.ErrExists) {

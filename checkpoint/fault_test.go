@@ -1,0 +1,291 @@
+package checkpoint
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/millrace-stream/millrace/internal/failpoint"
+)
+
+var errBroken = errors.New("503 slow down")
+
+// breakCall makes the n-th call fail: before the store has done anything, or after, so that the answer is lost.
+func breakCall(blobs *fake, n int, after bool) (fired *bool) {
+	calls := 0
+	fired = new(bool)
+	blobs.hook = func(_ context.Context, _, _ string, do func() error) error {
+		blobs.mu.Lock()
+		calls++
+		hit := calls == n
+		blobs.mu.Unlock()
+		if !hit {
+			return do()
+		}
+		*fired = true
+		if after {
+			if err := do(); err != nil {
+				return err
+			}
+		}
+		return errBroken
+	}
+	return fired
+}
+
+// faults runs a scenario once for each call to the store that it makes, with that call failing, and once for each time it
+// passes each of some failpoints. The scenario begins the fault, and ends it.
+func faults(t *testing.T, points []string, run func(t *testing.T, fault func(blobs *fake) (heal func()))) {
+	for _, after := range []bool{false, true} {
+		for n := 1; ; n++ {
+			var fired *bool
+			synctest.Test(t, func(t *testing.T) {
+				run(t, func(blobs *fake) func() {
+					fired = breakCall(blobs, n, after)
+					return func() { blobs.hook = nil }
+				})
+			})
+			if t.Failed() {
+				t.Fatalf("with call %d failing, after it was done: %v", n, after)
+			}
+			if !*fired {
+				t.Logf("%d calls failed, after they were done: %v", n-1, after)
+				break
+			}
+		}
+	}
+	for _, name := range points {
+		for n := 1; ; n++ {
+			hits := 0
+			synctest.Test(t, func(t *testing.T) {
+				run(t, func(*fake) func() {
+					point, err := failpoint.Arm(name, func() error {
+						if hits++; hits == n {
+							return failpoint.ErrInjected
+						}
+						return nil
+					})
+					must(t, err)
+					return point.Disarm
+				})
+			})
+			if t.Failed() {
+				t.Fatalf("failpoint %s, passed the %d. time", name, n)
+			}
+			if hits < n {
+				if n == 1 {
+					t.Fatalf("failpoint %s was not passed", name)
+				}
+				t.Logf("failpoint %s: %d times", name, n-1)
+				break
+			}
+		}
+	}
+}
+
+// TestAnyFaultOfPublishAndCollect: afterwards checkpoints go on, each that is there can be restored, and no garbage stays.
+func TestAnyFaultOfPublishAndCollect(t *testing.T) {
+	points := []string{failpoint.AfterUploadBlob, failpoint.BeforeManifest, failpoint.AfterManifest, failpoint.MidCollect}
+	faults(t, points, func(t *testing.T, fault func(*fake) func()) {
+		ctx, blobs := t.Context(), newFake()
+		d := newDisk(t, "0_0")
+		o := Options{Blobs: blobs, Identity: d.id, Owner: "one", WallTime: wallTime, Parallel: 1, Retain: 2}
+		p := NewPublisher(o)
+		history := map[uint64]map[string]string{}
+		epoch := uint64(0)
+		commit := func() {
+			epoch++
+			d.commit(epoch, fmt.Sprintf("%02d", epoch%3), large(fmt.Sprint(epoch)), "small", fmt.Sprint(epoch))
+			history[epoch] = d.content()
+		}
+		check := func() {
+			t.Helper()
+			found, err := Find(ctx, blobs, d.id)
+			must(t, err)
+			for _, f := range found {
+				must(t, f.Err)
+				other := newDisk(t, "0_0")
+				must(t, other.restore(ctx, blobs, f.Manifest))
+				if !maps.Equal(other.content(), history[f.Epoch]) {
+					t.Errorf("epoch %d was restored with other contents", f.Epoch)
+				}
+			}
+		}
+		round := func() (err error) {
+			commit()
+			snap := d.snapshot()
+			_, err = p.Publish(ctx, snap, nil)
+			after(ctx, 8*time.Minute)
+			commit()
+			commit()
+			_, err2 := p.Collect(ctx, func() uint64 { return epoch })
+			return errors.Join(err, err2)
+		}
+		must(t, round())
+		must(t, round())
+		heal := fault(blobs)
+		for range 5 {
+			_ = round() // an alarm, no more
+		}
+		heal()
+		check()
+		p = NewPublisher(o) // the process was restarted
+		must(t, round())
+		check()
+		found, err := Find(ctx, blobs, d.id)
+		must(t, err)
+		if found[0].Epoch != epoch-2 {
+			t.Errorf("the newest checkpoint is of epoch %d, not %d", found[0].Epoch, epoch-2)
+		}
+		for range 10 {
+			must(t, round())
+		}
+		check()
+		for range 10 { // nothing new any more
+			after(ctx, 10*time.Minute)
+			epoch += 2
+			_, err := p.Collect(ctx, func() uint64 { return epoch })
+			must(t, err)
+		}
+		named := map[string]bool{}
+		if found, err = Find(ctx, blobs, d.id); err != nil || len(found) != 2 {
+			t.Fatalf("%d checkpoints at the end, %v", len(found), err)
+		}
+		for _, f := range found {
+			for _, b := range f.Manifest.Blobs() {
+				named[blobKey(Prefix(d.id), b)] = true
+			}
+		}
+		if keys := blobs.keys(Prefix(d.id) + "/blobs/"); !slices.Equal(keys, slices.Sorted(maps.Keys(named))) {
+			t.Errorf("blobs %v, of which are named %v", keys, named)
+		}
+	})
+}
+
+// TestAnyFaultOfRestore: the store is the old one, and the next attempt succeeds.
+func TestAnyFaultOfRestore(t *testing.T) {
+	faults(t, []string{failpoint.MidRestore, failpoint.BeforeAdopt}, func(t *testing.T, fault func(*fake) func()) {
+		ctx, blobs := t.Context(), newFake()
+		d := newDisk(t, "0_0")
+		d.commit(4, fill("a")...)
+		// Publishing passes none of the failpoints.
+		_, err := publisher(blobs, "0_0", "one").Publish(ctx, d.snapshot(), nil)
+		must(t, err)
+		other := newDisk(t, "0_0")
+		other.commit(2, "own", "state")
+		attempt := func() error {
+			found, err := Find(ctx, blobs, d.id)
+			if err != nil {
+				return err
+			}
+			if found[0].Err != nil {
+				return found[0].Err
+			}
+			return other.restore(ctx, blobs, found[0].Manifest)
+		}
+		heal := fault(blobs)
+		err = attempt()
+		heal()
+		if err != nil {
+			if IsUnusable(err) {
+				t.Errorf("a fault that passes condemned the checkpoint: %v", err)
+			}
+			if got := other.content(); len(got) != 1 || got["own"] != "state" {
+				t.Errorf("the store was touched")
+			}
+			must(t, attempt())
+		}
+		if !maps.Equal(other.content(), d.content()) {
+			t.Error("restored other contents")
+		}
+	})
+}
+
+// TestAnyFaultOfSavepoint: it is completed and whole, or it can be deleted and made again; deleting too.
+func TestAnyFaultOfSavepoint(t *testing.T) {
+	points := []string{failpoint.MidSavepoint, failpoint.BeforeSavepointManifest, failpoint.AfterSavepointManifest, failpoint.MidLoad,
+		failpoint.BeforeAdopt, failpoint.MidDelete}
+	faults(t, points, func(t *testing.T, fault func(*fake) func()) {
+		ctx, blobs := t.Context(), newFake()
+		s := NewSavepoints(blobs, testApp, nil, nil)
+		var disks []*disk
+		for _, subtask := range []string{"0_0", "0_1"} {
+			d := newDisk(t, subtask)
+			d.commit(1, fill(subtask)...)
+			disks = append(disks, d)
+		}
+		create := func() error {
+			sp, err := s.Begin(ctx, Savepoint{Name: "v1", ClusterID: "cluster-1", Incarnation: 2, Expected: []string{"0_0", "0_1"},
+				Deadline: time.Now().Add(time.Minute).UnixMilli()})
+			if err != nil {
+				return err
+			}
+			for _, d := range disks {
+				if _, err := write(s, sp, d.snapshot()); err != nil {
+					_, ferr := s.Fail(ctx, sp, err.Error())
+					return errors.Join(err, ferr)
+				}
+			}
+			_, err = s.Complete(ctx, sp)
+			return err
+		}
+		copied := newDisk(t, "0_1")
+		copied.commit(9, "own", "state")
+		use := func() error {
+			sp, err := s.Show(ctx, "v1")
+			if err != nil {
+				return err
+			}
+			must(t, copied.store.Close())
+			defer copied.open()
+			return s.LoadStore(ctx, sp, "0_1", copied.dir, copied.id, testMeta(1), RestoreOptions{})
+		}
+		remove := func() error {
+			_, err := s.Delete(ctx, "v1")
+			if errors.Is(err, ErrNoSavepoint) {
+				return nil
+			}
+			return err
+		}
+		heal := fault(blobs)
+		err := create()
+		useErr := use()
+		if err == nil && useErr != nil && len(copied.content()) != 1 {
+			t.Error("the store was touched")
+		}
+		deleteErr := remove()
+		heal()
+		if deleteErr == nil && len(blobs.keys("")) > 0 {
+			t.Errorf("deleted, but left %v", blobs.keys(""))
+		}
+		after(ctx, 2*time.Minute)
+		if sp, err := s.Show(ctx, "v1"); err == nil {
+			switch sp.Status {
+			case StatusCompleted:
+				_, err := s.Verify(ctx, "v1", nil)
+				must(t, err)
+			case StatusFailed, StatusAbandoned:
+			default:
+				t.Errorf("it is %s", sp.Status)
+			}
+		}
+		must(t, remove())
+		must(t, create())
+		must(t, use())
+		if !maps.Equal(copied.content(), disks[1].content()) {
+			t.Error("loaded other contents")
+		}
+		_, err = s.Verify(ctx, "v1", nil)
+		must(t, err)
+		must(t, remove())
+		if keys := blobs.keys(""); len(keys) > 0 {
+			t.Errorf("left %s", strings.Join(keys, " "))
+		}
+	})
+}
