@@ -21,7 +21,7 @@ GOLANGCI         := $(BIN)/golangci-lint
 P          ?= 2
 TESTFLAGS  ?=
 # Packages with goroutines, and those that these drive.
-RACE := ./txn/... ./internal/engine/... ./internal/task/... ./statestore/... ./processor/...
+RACE := ./txn/... ./internal/engine/... ./internal/task/... ./statestore/... ./processor/... ./checkpoint/...
 FUZZTIME ?= 20s
 # Seeds of the simulation in soak, and how often its long tests on real brokers run.
 SEEDS    ?= 20000
@@ -36,15 +36,15 @@ build: ## Build the static binary bin/millrace
 	$(GO) build -ldflags '$(LDFLAGS)' -o $(BIN)/millrace ./cmd/millrace
 
 .PHONY: test
-test: kafka-jars ## Run all tests, on real Kafka brokers too, then the core again under the race detector
+test: kafka-jars s3-server ## Run all tests, on real Kafka brokers and a real S3 server too, then the core again under the race detector
 	$(GO) test -p $(P) -timeout 10m $(TESTFLAGS) ./...
 	$(GO) test -tags synctests -timeout 10m $(TESTFLAGS) ./internal/sim
 	$(GO) test -tags synctests,canary -timeout 10m $(TESTFLAGS) -run TestCanaries ./internal/sim
-	CGO_ENABLED=1 MILLRACE_SKIP_KAFKA=1 $(GO) test -race -short -p $(P) -timeout 10m $(TESTFLAGS) $(RACE)
+	CGO_ENABLED=1 MILLRACE_SKIP_KAFKA=1 MILLRACE_SKIP_S3=1 $(GO) test -race -short -p $(P) -timeout 10m $(TESTFLAGS) $(RACE)
 
 .PHONY: test-short
-test-short: ## Run the tests that need no broker and little time
-	MILLRACE_SKIP_KAFKA=1 $(GO) test -short -p $(P) -timeout 5m $(TESTFLAGS) ./...
+test-short: ## Run the tests that need no broker, no S3 server and little time
+	MILLRACE_SKIP_KAFKA=1 MILLRACE_SKIP_S3=1 $(GO) test -short -p $(P) -timeout 5m $(TESTFLAGS) ./...
 	$(GO) test -short -tags synctests -timeout 5m $(TESTFLAGS) ./internal/sim
 
 .PHONY: soak
@@ -55,6 +55,10 @@ soak: kafka-jars ## Run SEEDS (20000) seeds of the simulation and ROUNDS (5) of 
 .PHONY: kafka-jars
 kafka-jars: ## Fetch the jars of the Kafka brokers for the tests (needs Maven, once)
 	$(GO) run ./test/kafka/fetch
+
+.PHONY: s3-server
+s3-server: ## Build the S3 server of the tests (a few minutes, once)
+	$(GO) run ./test/s3/fetch
 
 .PHONY: lint
 lint: $(GOLANGCI) ## Check formatting, vet, golangci-lint and the rules of internal/lint

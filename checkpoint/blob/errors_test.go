@@ -3,8 +3,7 @@ package blob_test
 import (
 	"context"
 	"errors"
-	"io"
-	"log"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -134,7 +133,7 @@ func TestS3SaysWhatIsWrong(t *testing.T) {
 		`get blob "k" in s3://fake-bucket/app: dial tcp HOST: connect: connection refused; look whether http://HOST can be reached from here (checkpoint.s3.endpoint)`)
 
 	secure := httptest.NewUnstartedServer(f)
-	secure.Config.ErrorLog = log.New(io.Discard, "", 0)
+	secure.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
 	secure.StartTLS()
 	defer secure.Close()
 	says(t, get(f.URL("app"), func(o *blob.Options) { o.Endpoint = secure.URL }),

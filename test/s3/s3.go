@@ -23,6 +23,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/millrace-stream/millrace/internal/testutil"
 	"github.com/millrace-stream/millrace/test/kafka"
 )
 
@@ -88,18 +89,13 @@ func (s *Server) Restart(t testing.TB) {
 	s.proc = kafka.Run(t, s.bin, []string{"--port", s.Addr(), "--region", Region, "--quiet", "--keep-alive", "--health", "/health",
 		"posix", s.path("data")}, "ROOT_ACCESS_KEY="+AccessKey, "ROOT_SECRET_KEY="+SecretKey)
 	client := &http.Client{Timeout: time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
-	deadline := time.Now().Add(startTimeout)
-	for {
+	testutil.Eventually(t, startTimeout, func() error {
 		resp, err := client.Get(s.Endpoint() + "/health")
-		if err == nil {
-			_ = resp.Body.Close()
-			return
+		if err != nil {
+			return fmt.Errorf("ask the S3 server (running: %t, output: %s): %w", s.proc.Running(), s.proc.Output(), err)
 		}
-		if !s.proc.Running() || time.Now().After(deadline) {
-			t.Fatalf("start the S3 server: %v; its output: %s", err, s.proc.Output())
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
+		return resp.Body.Close()
+	})
 }
 
 // Kill ends the server with SIGKILL.

@@ -302,7 +302,8 @@ func list(t *testing.T, p Place) {
 		}
 	}
 	n := 0
-	for range s.List(t.Context(), "") {
+	for _, err := range s.List(t.Context(), "") {
+		must(t, err)
 		if n++; n == 3 {
 			break // a reader may leave early
 		}
