@@ -154,7 +154,7 @@ func (s *Store) options(slot *compactionSlot) *pebble.Options {
 		FormatMajorVersion:          formatMajorVersion,
 		MemTableSize:                memTableSize,
 		MemTableStopWritesThreshold: never,
-		L0CompactionThreshold:       2,
+		L0CompactionThreshold:       4,
 		L0StopWritesThreshold:       never,
 		MaxManifestFileSize:         maxManifest,
 		CompactionConcurrencyRange:  func() (int, int) { return 1, 1 },
