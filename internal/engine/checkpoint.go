@@ -22,9 +22,13 @@ type Checkpoints struct {
 	MinPause time.Duration
 	// Timeout ends one that takes longer. Default 10 m.
 	Timeout time.Duration
-	Retain  int // newest ones that are kept; default 3
+	// Grace is how long what nobody needs any more is kept at least; see checkpoint.Options. Default Timeout + 5 m.
+	Grace  time.Duration
+	Retain int // newest ones that are kept; default 3
 	// Upload and Download are how many files of one checkpoint move at once. Default 4.
 	Upload, Download int
+	// Prefer restores from a checkpoint wherever one is usable, however cheap the other ways are; for tests.
+	Prefer bool
 }
 
 func (o *Checkpoints) ensureDefaults() {
@@ -90,12 +94,14 @@ func (l *life) startCheckpoints() (stop func()) {
 	}
 	c := &checkpointer{s: l.s, store: store, specs: l.state.Specs(), pub: checkpoint.NewPublisher(checkpoint.Options{
 		Blobs: o.Blobs, Identity: l.identity, Owner: l.w.opts.Kafka.InstanceID, Version: l.w.opts.Version, WallTime: wallTime,
-		Timeout: o.Timeout, Retain: o.Retain, Parallel: o.Upload,
+		Timeout: o.Timeout, Grace: o.Grace, Retain: o.Retain, Parallel: o.Upload,
 	})}
+	ahead := l.ahead
 	ctx, cancel := context.WithCancel(l.s.ctx)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
+		c.reject(ctx, ahead)
 		c.run(ctx)
 	}()
 	return func() { cancel(); <-done }
@@ -198,4 +204,15 @@ func (c *checkpointer) failed(err error) {
 	}
 	c.failing = true
 	level("checkpoint failed; processing goes on, and a lost disk costs a longer restore until one works again", "error", err)
+}
+
+// reject puts checkpoints aside that know of changelog records which are gone: their epochs will be used again.
+func (c *checkpointer) reject(ctx context.Context, ahead []checkpoint.Found) {
+	for _, f := range ahead {
+		if err := checkpoint.Reject(ctx, c.s.w.opts.Checkpoints.Blobs, f); err != nil {
+			c.s.log.Error("put a checkpoint aside that is ahead of its changelog; remove it by hand, or a restore may take it later", "key", f.Key, "error", err)
+			continue
+		}
+		c.s.log.Warn("a checkpoint was put aside: it is ahead of its changelog", "key", f.Key, "epoch", f.Epoch)
+	}
 }

@@ -110,7 +110,7 @@ func backoff(attempt int, minWait, maxWait time.Duration) time.Duration {
 
 type noObserver struct{}
 
-func (noObserver) CommitDone(record.SubtaskID, string, time.Duration)          {}
-func (noObserver) RestoreDone(record.SubtaskID, int64, int64, time.Duration)   {}
-func (noObserver) SubtaskRestarted(record.SubtaskID, string)                   {}
-func (noObserver) CheckpointDone(record.SubtaskID, bool, int64, time.Duration) {}
+func (noObserver) CommitDone(record.SubtaskID, string, time.Duration)                {}
+func (noObserver) RestoreDone(record.SubtaskID, string, int64, int64, time.Duration) {}
+func (noObserver) SubtaskRestarted(record.SubtaskID, string)                         {}
+func (noObserver) CheckpointDone(record.SubtaskID, bool, int64, time.Duration)       {}

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -168,6 +169,9 @@ func (l *life) restore(ctx context.Context) (*txn.EpochRecord, error) {
 			return nil, fmt.Errorf("restore subtask %s: its local store: %s: %w", s.id, o.Refused, txn.ErrStateAhead)
 		default:
 			aside = aside || o.Quarantine
+			if o.Way == checkpoint.FromCheckpoint && o.Ahead {
+				l.ahead = append(l.ahead, checkpoint.Found{Key: o.Key, Epoch: o.Epoch, Manifest: o.Manifest})
+			}
 			l.log.Warn("state cannot be restored this way", "way", o.String())
 		}
 	}
@@ -238,13 +242,27 @@ func (l *life) options(ctx context.Context, local *checkpoint.Local) ([]checkpoi
 	}
 	options := checkpoint.Resolve(v)
 	first := options[0]
-	if l.w.opts.Checkpoints.Blobs == nil || len(l.s.sub.plan.Stores) == 0 || first.Refused == "" && first.Records <= shortTail(first.Way) {
+	o := l.w.opts.Checkpoints
+	if o.Blobs == nil || len(l.s.sub.plan.Stores) == 0 || !o.Prefer && first.Refused == "" && first.Records <= shortTail(first.Way) {
 		return options, nil
 	}
 	fctx, cancel := context.WithTimeout(ctx, findTimeout)
 	defer cancel()
-	v.Checkpoints, v.FindErr = checkpoint.Find(fctx, l.w.opts.Checkpoints.Blobs, l.identity)
-	return checkpoint.Resolve(v), nil
+	v.Checkpoints, v.FindErr = checkpoint.Find(fctx, o.Blobs, l.identity)
+	options = checkpoint.Resolve(v)
+	if o.Prefer {
+		slices.SortStableFunc(options, func(a, b checkpoint.Option) int {
+			return cmp.Compare(preference(a), preference(b))
+		})
+	}
+	return options, nil
+}
+
+func preference(o checkpoint.Option) int {
+	if o.Refused == "" && o.Way == checkpoint.FromCheckpoint {
+		return 0
+	}
+	return 1
 }
 
 // findTimeout bounds the search for checkpoints: when the object storage does not answer, the changelog does.
@@ -465,7 +483,7 @@ func (l *life) readTail(ctx context.Context, way checkpoint.Way, started time.Ti
 	if records > 0 || way == checkpoint.FromCheckpoint {
 		l.log.Info("state restored", "records", records, "bytes", size, "took", time.Since(started).Round(time.Millisecond), "way", way.String())
 	}
-	l.w.opts.Observer.RestoreDone(s.id, records, size, time.Since(started))
+	l.w.opts.Observer.RestoreDone(s.id, way.String(), records, size, time.Since(started))
 	return rec, nil
 }
 

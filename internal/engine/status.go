@@ -118,8 +118,8 @@ type RestoreStatus struct {
 type Observer interface {
 	// CommitDone: outcome is committed, aborted, fenced or unknown.
 	CommitDone(id record.SubtaskID, outcome string, took time.Duration)
-	// RestoreDone: a restore ended.
-	RestoreDone(id record.SubtaskID, records, bytes int64, took time.Duration)
+	// RestoreDone: a restore ended; way is what it started from, as in RestoreStatus.
+	RestoreDone(id record.SubtaskID, way string, records, bytes int64, took time.Duration)
 	// CheckpointDone: a checkpoint was published, or failed; uploaded are its new bytes.
 	CheckpointDone(id record.SubtaskID, ok bool, uploaded int64, took time.Duration)
 	// SubtaskRestarted: reason is the recovery action's name: retry, fenced, corrupt, data.

@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/millrace-stream/millrace/checkpoint"
 	"github.com/millrace-stream/millrace/internal/failpoint"
 	"github.com/millrace-stream/millrace/internal/record"
 	"github.com/millrace-stream/millrace/internal/task"
@@ -271,6 +272,7 @@ type life struct {
 	index    map[record.TopicPartition]int
 	added    bool
 
+	ahead       []checkpoint.Found // checkpoints that know of changelog records which are gone
 	incarnation uint64
 	epoch       uint64 // last committed
 	epochs      int    // committed in this life

@@ -102,6 +102,7 @@ type world struct {
 
 	src     *source
 	tap     *tap
+	bucket  *bucket                             // nil = no checkpoints
 	script  func(ctx context.Context, w *world) // in place of the seed's faults
 	members []*member
 	lives   int
@@ -136,6 +137,9 @@ func newWorld(seed uint64) *world {
 		counts: map[string]uint64{}, progress: map[record.TopicPartition]int64{}}
 	if os.Getenv(envLog) != "" {
 		w.log = slog.New(slog.NewTextHandler(lockedWriter{w}, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	}
+	if newHash(seed, "checkpoints").float() < 0.5 {
+		w.bucket = &bucket{w: w, blobs: map[string][]byte{}, times: map[string]time.Time{}}
 	}
 	return w
 }
@@ -385,8 +389,13 @@ func (w *world) launch(name string, fs *vfs.MemFS) *member {
 			client = log
 		}
 	}
+	var checkpoints engine.Checkpoints
+	if w.bucket != nil {
+		checkpoints = engine.Checkpoints{Blobs: w.bucket, Interval: 300 * time.Millisecond, MinPause: 50 * time.Millisecond, Timeout: 2 * time.Second,
+			Grace: 3 * time.Second, Retain: 2, Prefer: true}
+	}
 	m.worker = engine.New(engine.Options{
-		Plan: plan, Dir: m.dir, Parallelism: w.prof.parallelism,
+		Plan: plan, Dir: m.dir, Checkpoints: checkpoints, Parallelism: w.prof.parallelism,
 		CommitMaxLatency: w.prof.latencyMax, CommitQuiet: w.prof.quiet, WriteBehindInterval: w.prof.behind, CacheBytes: 1 << 20,
 		LeaveOnStop: w.prof.leave, ShutdownTimeout: 5 * time.Second, BackoffMax: 2 * time.Second, MaxAttempts: 30,
 		Logger: log, Observer: observer{w, m},
@@ -452,8 +461,9 @@ func (o observer) CommitDone(id record.SubtaskID, outcome string, _ time.Duratio
 	o.w.hit("outcome "+outcome, -1)
 }
 
-func (o observer) RestoreDone(_ record.SubtaskID, records, _ int64, _ time.Duration) {
+func (o observer) RestoreDone(_ record.SubtaskID, way string, records, _ int64, _ time.Duration) {
 	o.m.ran.Store(true)
+	o.w.hit("restore from "+way, -1)
 	if records > 0 {
 		o.w.hit("restore of records", -1)
 	}

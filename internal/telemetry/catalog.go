@@ -218,8 +218,8 @@ var catalog = []definition{
 		help: "Changelog records read by restores that ended."},
 	{name: restoredBytes, otel: "millrace.restored.bytes", unit: "By", kind: counter, labels: perSubtask,
 		help: "Changelog bytes read by restores that ended."},
-	{name: restoreDuration, otel: "millrace.restore.duration", unit: "s", kind: histogram, labels: perSubtask,
-		help:    "How long restores took.",
+	{name: restoreDuration, otel: "millrace.restore.duration", unit: "s", kind: histogram, labels: []string{"subtask", "way"},
+		help:    "How long restores took, by what they started from: local store, checkpoint or changelog.",
 		buckets: []float64{.01, .05, .1, .5, 1, 5, 10, 30, time.Minute.Seconds(), 5 * time.Minute.Seconds(), 30 * time.Minute.Seconds()}},
 
 	{name: checkpoints, otel: "millrace.checkpoints", unit: "{checkpoint}", kind: counter, labels: []string{"subtask", "outcome"},

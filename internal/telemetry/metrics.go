@@ -159,11 +159,11 @@ func (m *Metrics) CommitDone(id record.SubtaskID, outcome string, took time.Dura
 }
 
 // RestoreDone implements engine.Observer.
-func (m *Metrics) RestoreDone(id record.SubtaskID, records, bytes int64, took time.Duration) {
+func (m *Metrics) RestoreDone(id record.SubtaskID, way string, records, bytes int64, took time.Duration) {
 	attrs := metric.WithAttributes(attribute.String("subtask", id.String()))
 	m.restoredRecords.Add(context.Background(), records, attrs)
 	m.restoredBytes.Add(context.Background(), bytes, attrs)
-	m.restoreDuration.Record(context.Background(), took.Seconds(), attrs)
+	m.restoreDuration.Record(context.Background(), took.Seconds(), metric.WithAttributes(attribute.String("subtask", id.String()), attribute.String("way", way)))
 }
 
 // CheckpointDone implements engine.Observer.

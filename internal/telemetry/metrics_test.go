@@ -94,7 +94,7 @@ func TestMetrics(t *testing.T) {
 	observer.CommitDone(id, "committed", 12*time.Millisecond)
 	observer.CommitDone(id, "committed", 40*time.Millisecond)
 	observer.CommitDone(id, "fenced", time.Second)
-	observer.RestoreDone(id, 100, 2000, 3*time.Second)
+	observer.RestoreDone(id, "changelog", 100, 2000, 3*time.Second)
 	observer.CheckpointDone(id, true, 300, 2*time.Second)
 	observer.CheckpointDone(id, false, 0, 0)
 	observer.SubtaskRestarted(id, "fenced")
@@ -128,7 +128,7 @@ func TestMetrics(t *testing.T) {
 		"millrace_restore_remaining":                {"subtask=1_0": 9},
 		"millrace_restored_records_total":           {one: 100},
 		"millrace_restored_bytes_total":             {one: 2000},
-		"millrace_restore_duration_seconds":         {one: 1},
+		"millrace_restore_duration_seconds":         {"subtask=0_1 way=changelog": 1},
 		"millrace_restore_download_bytes":           {"subtask=1_0": 10},
 		"millrace_restore_download_remaining_bytes": {"subtask=1_0": 15},
 		"millrace_checkpoints_total":                {"outcome=completed subtask=0_1": 1, "outcome=failed subtask=0_1": 1},
@@ -161,7 +161,7 @@ func TestMetrics(t *testing.T) {
 func TestCatalog(t *testing.T) {
 	m := newMetrics(t, full)
 	m.CommitDone(record.SubtaskID{}, "committed", time.Second)
-	m.RestoreDone(record.SubtaskID{}, 1, 1, time.Second)
+	m.RestoreDone(record.SubtaskID{}, "changelog", 1, 1, time.Second)
 	m.CheckpointDone(record.SubtaskID{}, true, 1, time.Second)
 	m.SubtaskRestarted(record.SubtaskID{}, "retry")
 	got := scrape(t, m)
