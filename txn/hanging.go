@@ -77,17 +77,18 @@ func (p *Producer) describe(ctx context.Context) (state string, epoch int16, err
 	if err != nil {
 		return "", 0, fmt.Errorf("describe transaction %s: %w", p.txnID, err)
 	}
-	for _, s := range resp.TransactionStates {
-		err := kerr.ErrorForCode(s.ErrorCode)
-		switch {
-		case errors.Is(err, kerr.TransactionalIDNotFound):
-			return "", 0, nil
-		case err != nil:
-			return "", 0, fmt.Errorf("describe transaction %s: %w", p.txnID, err)
-		}
-		return s.State, s.ProducerEpoch, nil
+	if len(resp.TransactionStates) == 0 {
+		return "", 0, nil
 	}
-	return "", 0, nil
+	s := resp.TransactionStates[0]
+	err = kerr.ErrorForCode(s.ErrorCode)
+	switch {
+	case errors.Is(err, kerr.TransactionalIDNotFound):
+		return "", 0, nil
+	case err != nil:
+		return "", 0, fmt.Errorf("describe transaction %s: %w", p.txnID, err)
+	}
+	return s.State, s.ProducerEpoch, nil
 }
 
 // learn asks how the last transaction was decided, before InitProducerID makes the coordinator forget it. What an
