@@ -105,6 +105,7 @@ type world struct {
 	bucket  *bucket                             // nil = no checkpoints
 	script  func(ctx context.Context, w *world) // in place of the seed's faults
 	members []*member
+	nets    []*network // of all processes that ever were
 	lives   int
 	disks   []disk // what dead members left behind, for the checkers
 	deaths  chan *member
@@ -364,6 +365,7 @@ func (w *world) launch(name string, fs *vfs.MemFS) *member {
 	w.lives++
 	m := &member{w: w, name: name, life: fmt.Sprintf("%s%d", name, w.lives), fs: fs, done: make(chan struct{})}
 	m.net = newNetwork(w, m.life)
+	w.nets = append(w.nets, m.net)
 	t := processor.New()
 	topology(t)
 	plan, err := t.Plan()
@@ -518,6 +520,11 @@ func (w *world) run() {
 		return
 	}
 	defer w.tap.close()
+	defer func() { // a process that ended by itself while its network stood still has left connections behind
+		for _, n := range w.nets {
+			n.cut()
+		}
+	}()
 	w.inject()
 	w.src = newSource(w.rnd, w.prof.partitions, w.prof.keys)
 
