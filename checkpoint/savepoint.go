@@ -60,17 +60,17 @@ type Savepoint struct {
 }
 
 // Bytes is the size of all parts.
-func (s *Savepoint) Bytes() int64 {
+func (sp *Savepoint) Bytes() int64 {
 	n := int64(0)
-	for _, m := range s.Subtasks {
+	for _, m := range sp.Subtasks {
 		n += m.Bytes()
 	}
 	return n
 }
 
 // Subtask returns the state of one; nil if it is not in it.
-func (s *Savepoint) Subtask(id string) *Manifest {
-	for _, m := range s.Subtasks {
+func (sp *Savepoint) Subtask(id string) *Manifest {
+	for _, m := range sp.Subtasks {
 		if m.Subtask == id {
 			return m
 		}
@@ -239,7 +239,7 @@ func (s *Savepoints) Write(ctx context.Context, sp *Savepoint, snap statestore.S
 		return fail(errors.New("the savepoint expects no such subtask"))
 	}
 	folder := s.prefix(sp.Name) + "/" + id.Subtask
-	if err := s.writeParts(ctx, snap, m, folder); err != nil {
+	if err := s.writeParts(ctx, snap, m, folder, o.Progress); err != nil {
 		return fail(err)
 	}
 	data, err := m.Encode()
@@ -275,12 +275,12 @@ type WriteOptions struct {
 	Owner, Version string // for people
 	// WallTime reads when an epoch record was written, ms since the epoch.
 	WallTime func(epochRecord []byte) (int64, error)
-	// Progress is told the entries and bytes (not compressed) read so far.
+	// Progress is told the entries and their bytes (not compressed) after each part.
 	Progress func(entries, bytes int64)
 }
 
 // writeParts uploads the entries of a snapshot, each part while the next one is made.
-func (s *Savepoints) writeParts(ctx context.Context, snap statestore.Snapshot, m *Manifest, folder string) (err error) {
+func (s *Savepoints) writeParts(ctx context.Context, snap statestore.Snapshot, m *Manifest, folder string, progress func(entries, bytes int64)) (err error) {
 	view, err := snap.View()
 	if err != nil {
 		return err
@@ -303,9 +303,10 @@ func (s *Savepoints) writeParts(ctx context.Context, snap statestore.Snapshot, m
 	pending <- nil // nothing is on its way
 	defer func() {
 		cancel()
-		<-pending // at the end of uploading, so that the goroutine ends with us
+		_ = <-pending // at the end of uploading, so that the goroutine ends with us
 	}()
 	part := &partWriter{enc: enc}
+	size := int64(0)
 	flush := func() error {
 		f, data, err := part.finish(len(m.Files)+1, m.Attempt)
 		if err != nil {
@@ -313,6 +314,9 @@ func (s *Savepoints) writeParts(ctx context.Context, snap statestore.Snapshot, m
 		}
 		m.Files = append(m.Files, f)
 		m.Entries += f.Entries
+		if progress != nil {
+			progress(m.Entries, size)
+		}
 		err = <-pending
 		if err != nil {
 			pending <- nil
@@ -331,6 +335,7 @@ func (s *Savepoints) writeParts(ctx context.Context, snap statestore.Snapshot, m
 		if err := part.add(it.Key(), it.Value()); err != nil {
 			return err
 		}
+		size += int64(len(it.Key()) + len(it.Value()))
 		if part.kv.written >= partBytes {
 			if ctx.Err() != nil {
 				return context.Cause(ctx)

@@ -213,9 +213,13 @@ func TestSavepointIsPortable(t *testing.T) {
 	}
 	sp := begin(t, s, "v1", "0_0")
 	snap := d.snapshot()
-	m, err := write(s, sp, snap)
+	var seen []int64
+	m, err := s.Write(ctx, sp, snap, WriteOptions{WallTime: wallTime, Progress: func(entries, bytes int64) { seen = append(seen, entries, bytes) }})
 	must(t, err)
 	must(t, snap.Close())
+	if len(seen) != 6 || seen[4] != 40 || seen[5] != 40*(1<<20+6) {
+		t.Fatalf("progress %v", seen)
+	}
 	if len(m.Files) != 3 || m.Entries != 40 {
 		t.Fatalf("%d parts, %d entries", len(m.Files), m.Entries)
 	}

@@ -58,8 +58,10 @@ func TestFailedSnapshotDoesNotHarmTheStore(t *testing.T) {
 		snap, err := s.Checkpoint()
 		met := fault.met.Load()
 		fault.seen.Store(n) // no more faults
-		if err == nil { // a link that fails is made a copy
-			err = snap.Close()
+		if err == nil {     // a link that fails is made a copy
+			if err := snap.Close(); err != nil {
+				t.Fatal(err)
+			}
 		} else if !met || !errors.Is(err, statestore.ErrNoSpace) && !errors.Is(err, syscall.ENOSPC) {
 			t.Fatalf("write %d fails: %v", n, err)
 		}
