@@ -7,7 +7,6 @@ import (
 	"runtime/debug"
 	"strconv"
 	"time"
-	"unicode/utf8"
 
 	"github.com/millrace-stream/millrace/internal/record"
 	"github.com/millrace-stream/millrace/statestore"
@@ -280,49 +279,6 @@ func (x *Exec) judge(err error, original func() (key, value []byte)) error {
 		return nil
 	}
 	return x.locate(&Error{Kind: Data, Cause: f.err, Stack: f.stack})
-}
-
-// maxErrorText bounds the error header of a dead letter.
-const maxErrorText = 1024
-
-// deadLetter writes the original record with where it came from and why it is here.
-func (x *Exec) deadLetter(f *Failure, original func() (key, value []byte)) error {
-	t := x.t
-	out := t.lay.DeadLetter
-	if out < 0 {
-		return x.locate(&Error{Kind: Bug, Cause: fmt.Errorf("write dead letter: the sub-topology has no dead-letter output: %w", f.err)})
-	}
-	text := f.err.Error()
-	if len(text) > maxErrorText {
-		n := maxErrorText
-		for n > 0 && !utf8.RuneStart(text[n]) {
-			n--
-		}
-		text = text[:n]
-	}
-	var headers []record.Header
-	add := func(name, value string) {
-		headers = append(headers, record.Header{Key: "millrace-" + name, Value: []byte(value)})
-	}
-	timestamp := x.Time
-	key, value := original()
-	if x.rec != nil {
-		timestamp = x.rec.Timestamp
-		headers = make([]record.Header, 0, len(x.rec.Headers)+6)
-		headers = append(headers, x.rec.Headers...)
-		add("topic", x.part.in.env.Topic)
-		add("partition", strconv.Itoa(int(x.part.number)))
-		add("offset", strconv.FormatInt(x.rec.Offset, 10))
-	}
-	add("timestamp", strconv.FormatInt(timestamp, 10))
-	add("operator", t.lay.Ops[f.op].Name)
-	add("error", text)
-	// The Kafka timestamp is when it was written: the original one may be what the broker would refuse.
-	partition := x.SourcePartition() % max(t.env.Outputs[out].Partitions, 1)
-	if err := x.Output(f.op, int32(out), partition, key, value, headers, t.now, 0); err != nil {
-		return x.locate(&Error{Kind: Data, Cause: fmt.Errorf("write dead letter: %w (the record is here because: %w)", err, f.err)})
-	}
-	return nil
 }
 
 func quoteKey(key []byte) string {
