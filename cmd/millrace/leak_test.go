@@ -3,7 +3,7 @@ package main
 import (
 	"testing"
 
-	"github.com/millrace-stream/millrace/internal/testutil"
+	"github.com/millrace-stream/millrace/test/kafka"
 )
 
-func TestMain(m *testing.M) { testutil.Main(m) }
+func TestMain(m *testing.M) { kafka.Main(m) }

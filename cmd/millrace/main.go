@@ -76,9 +76,11 @@ func newRootCommand(environ []string) *cobra.Command {
 	})
 	root.AddCommand(
 		newConfigCommand(environ),
+		newDeadLetterCommand(environ),
 		newDemoCommand(),
 		newDoctorCommand(environ),
 		newHealthcheckCommand(),
+		newTxnCommand(environ),
 		newVersionCommand(),
 	)
 	return root
