@@ -10,6 +10,7 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/klauspost/compress/zstd"
@@ -299,11 +300,12 @@ func (s *Savepoints) writeParts(ctx context.Context, snap statestore.Snapshot, m
 
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	pending := make(chan error, 1)
-	pending <- nil // nothing is on its way
+	var uploads sync.WaitGroup
+	pending := make(chan error, 1) // how the upload before ended; taken before the next one begins
+	pending <- nil
 	defer func() {
 		cancel()
-		_ = <-pending // at the end of uploading, so that the goroutine ends with us
+		uploads.Wait()
 	}()
 	part := &partWriter{enc: enc}
 	size := int64(0)
@@ -317,18 +319,16 @@ func (s *Savepoints) writeParts(ctx context.Context, snap statestore.Snapshot, m
 		if progress != nil {
 			progress(m.Entries, size)
 		}
-		err = <-pending
-		if err != nil {
-			pending <- nil
+		if err := <-pending; err != nil {
 			return err
 		}
-		go func() {
+		uploads.Go(func() {
 			err := s.blobs.Put(ctx, folder+"/"+f.Blob, blob.Body{Size: f.Size, SHA256: f.SHA256, Open: blob.Bytes(data).Open})
 			if err == nil {
 				err = failpoint.Hit(failpoint.MidSavepoint)
 			}
 			pending <- err
-		}()
+		})
 		return nil
 	}
 	for it.Next() {
@@ -353,9 +353,7 @@ func (s *Savepoints) writeParts(ctx context.Context, snap statestore.Snapshot, m
 			return err
 		}
 	}
-	err = <-pending
-	pending <- nil
-	return err
+	return <-pending
 }
 
 // partWriter makes one part after the other.
