@@ -161,7 +161,10 @@ func TestS3SaysWhatIsWrong(t *testing.T) {
 		t.Error("not retryable")
 	}
 
-	// The same of a real server, which verifies signatures.
+}
+
+// TestRealS3SaysWhatIsWrong is the same for a real server, which verifies signatures.
+func TestRealS3SaysWhatIsWrong(t *testing.T) {
 	server := s3.Start(t)
 	real := func(url string, change func(*blob.Options)) error {
 		o := realOptions(server)
@@ -191,22 +194,26 @@ func TestS3SaysWhatIsWrong(t *testing.T) {
 
 // TestMissingBucketIsNoMissingBlob: to take one for the other would lose all checkpoints from sight.
 func TestMissingBucketIsNoMissingBlob(t *testing.T) {
-	f := blobtest.NewFake(t)
-	server := s3.Start(t)
-	for url, o := range map[string]blob.Options{"s3://nowhere/x": f.Options(), "s3://not-here/x": realOptions(server)} {
-		s := openTest(t, url, o)
-		_, getErr := s.Get(t.Context(), "k")
-		_, statErr := s.Stat(t.Context(), "k")
-		_, openErr := s.Open(t.Context(), "k", 5)
-		_, upErr := s.AbortUploads(t.Context(), "", 0)
-		var listErr error
-		for _, listErr = range s.List(t.Context(), "") {
-		}
-		for op, err := range map[string]error{"get": getErr, "stat": statErr, "open": openErr, "list": listErr, "uploads": upErr, "check": s.Check(t.Context()),
-			"put": s.Put(t.Context(), "k", blob.Bytes(nil)), "large put": s.Put(t.Context(), "k", blob.Bytes(big)), "delete": s.Delete(t.Context(), "k")} {
-			if err == nil || errors.Is(err, blob.ErrNotFound) || blob.IsRetryable(err) || !strings.Contains(err.Error(), "there is no bucket") || !strings.Contains(err.Error(), "create it, or correct checkpoint.url") {
-				t.Errorf("%s: %s: %v", url, op, err)
-			}
+	t.Run("fake", func(t *testing.T) {
+		missingBucket(t, openTest(t, "s3://nowhere/x", blobtest.NewFake(t).Options()))
+	})
+	t.Run("real", func(t *testing.T) {
+		missingBucket(t, openTest(t, "s3://not-here/x", realOptions(s3.Start(t))))
+	})
+}
+
+func missingBucket(t *testing.T, s blob.Store) {
+	_, getErr := s.Get(t.Context(), "k")
+	_, statErr := s.Stat(t.Context(), "k")
+	_, openErr := s.Open(t.Context(), "k", 5)
+	_, upErr := s.AbortUploads(t.Context(), "", 0)
+	var listErr error
+	for _, listErr = range s.List(t.Context(), "") {
+	}
+	for op, err := range map[string]error{"get": getErr, "stat": statErr, "open": openErr, "list": listErr, "uploads": upErr, "check": s.Check(t.Context()),
+		"put": s.Put(t.Context(), "k", blob.Bytes(nil)), "large put": s.Put(t.Context(), "k", blob.Bytes(big)), "delete": s.Delete(t.Context(), "k")} {
+		if err == nil || errors.Is(err, blob.ErrNotFound) || blob.IsRetryable(err) || !strings.Contains(err.Error(), "there is no bucket") || !strings.Contains(err.Error(), "create it, or correct checkpoint.url") {
+			t.Errorf("%s: %v", op, err)
 		}
 	}
 }
@@ -292,6 +299,32 @@ func TestDeleteWithoutBulkRequests(t *testing.T) {
 	}
 	f.Deny("s3:DeleteObject")
 	says(t, s.Delete(t.Context(), "c", "d"), `delete blob "c" in s3://fake-bucket/app: 403 AccessDenied: Access Denied (request id ...); allow the credentials s3:DeleteObject on arn:aws:s3:::fake-bucket/app/*`)
+}
+
+func TestBusyDeletesAreRepeated(t *testing.T) {
+	f := blobtest.NewFake(t)
+	o := f.Options()
+	o.Retries = 2
+	s := openTest(t, f.URL("app"), o)
+	keys := []string{"a", "b", "c"}
+	for _, key := range keys {
+		if err := s.Put(t.Context(), key, blob.Bytes(nil)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f.BusyDeletes(5) // three keys, then two of them
+	if err := s.Delete(t.Context(), keys...); err != nil {
+		t.Error(err)
+	}
+	for info, err := range s.List(t.Context(), "") {
+		t.Errorf("left %+v, %v", info, err)
+	}
+	f.BusyDeletes(100)
+	err := s.Delete(t.Context(), keys...)
+	says(t, err, `delete blob "a" in s3://fake-bucket/app: SlowDown: Please reduce your request rate (it may have been done all the same); the store is overloaded: lower checkpoint.max-bytes-per-second, or take checkpoints less often`)
+	if !blob.IsRetryable(err) {
+		t.Error("not retryable")
+	}
 }
 
 func TestDamagedBlobIsFoundByItsHash(t *testing.T) {

@@ -139,13 +139,13 @@ func holds(key string, want []byte) func(context.Context, blob.Store) error {
 func TestFaultsThatPass(t *testing.T) {
 	servers(t, func(t *testing.T, open func(*testing.T, func(*blob.Options)) blob.Store) {
 		for name, fault := range map[string]blobtest.Fault{"slow down": blobtest.SlowDown, "refuse": blobtest.Refuse, "torn body": blobtest.TornBody,
-			"lost reply": blobtest.LostReply, "cut reply": blobtest.CutReply, "hang": blobtest.Hang} {
+			"lost reply": blobtest.LostReply, "cut reply": blobtest.CutReply, "hang": blobtest.Hang, "hanging reply": blobtest.HangReply} {
 			for _, c := range calls {
 				t.Run(name+"/"+c.name, func(t *testing.T) {
 					good := open(t, plain)
 					bad := open(t, func(o *blob.Options) {
 						faulty(t, blobtest.First(2, fault, "", ""))(o)
-						if fault == blobtest.Hang {
+						if fault == blobtest.Hang || fault == blobtest.HangReply {
 							o.Timeout = 100 * time.Millisecond
 						}
 					})

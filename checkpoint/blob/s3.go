@@ -806,12 +806,12 @@ func (s *s3store) deleteBatch(ctx context.Context, keys []string) error {
 			if code == "NoSuchKey" {
 				continue
 			}
-			e := s.classify(&Error{Op: "delete", Key: key, Store: s.String(), Code: code, Err: errors.New(cmp.Or(aws.ToString(failed.Message), code))})
+			e := s.classify(&Error{Op: "delete", Key: key, Store: s.String(), Code: code, Err: errors.New(cmp.Or(strings.TrimSuffix(aws.ToString(failed.Message), "."), code))})
 			if e.kind == kindRetryable {
 				again = append(again, key)
 			}
-			if first == nil || first.kind == kindRetryable {
-				first = e // one that no retry helps
+			if first == nil || first.kind == kindRetryable && e.kind != kindRetryable {
+				first = e // rather one that no retry helps
 			}
 		}
 		if first == nil {

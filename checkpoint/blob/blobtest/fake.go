@@ -46,6 +46,7 @@ type Fake struct {
 	skew     time.Duration
 	pageSize int
 	noBulk   bool
+	busy     int
 	blind    bool // If-None-Match is ignored
 	requests []string
 	nextID   int
@@ -105,6 +106,9 @@ func (f *Fake) ThawListings() { f.set(func() { f.listing = nil }) }
 
 // RefuseBulkDelete makes DeleteObjects an unknown request, as some servers have it.
 func (f *Fake) RefuseBulkDelete() { f.set(func() { f.noBulk = true }) }
+
+// BusyDeletes lets the next n keys of bulk deletes fail with "SlowDown", each by itself.
+func (f *Fake) BusyDeletes(n int) { f.set(func() { f.busy = n }) }
 
 // IgnoreConditions makes the fake overwrite what If-None-Match protects, as some servers do.
 func (f *Fake) IgnoreConditions() { f.set(func() { f.blind = true }) }
@@ -317,9 +321,13 @@ func (q *request) deleteObjects() {
 		Error   []failure
 	}{}
 	for _, o := range in.Object {
-		if q.f.denied["s3:DeleteObject"] {
+		switch {
+		case q.f.denied["s3:DeleteObject"]:
 			out.Error = append(out.Error, failure{o.Key, "AccessDenied", "Access Denied"})
-		} else {
+		case q.f.busy > 0:
+			q.f.busy--
+			out.Error = append(out.Error, failure{o.Key, "SlowDown", "Please reduce your request rate."})
+		default:
 			delete(q.f.objects, o.Key)
 		}
 	}

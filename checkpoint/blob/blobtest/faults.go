@@ -26,6 +26,7 @@ const (
 	LostReply       // the server does it, and its answer is lost
 	CutReply        // the connection breaks in the middle of the answer's body
 	Hang            // no answer, until the client gives up
+	HangReply       // nothing more after the first half of the answer's body, until the client gives up
 )
 
 // ErrCut is how a connection breaks.
@@ -85,7 +86,7 @@ func (t *Faults) RoundTrip(r *http.Request) (*http.Response, error) {
 			r.Body = struct {
 				io.Reader
 				io.Closer
-			}{io.MultiReader(io.LimitReader(r.Body, r.ContentLength/2), failing{}), r.Body}
+			}{io.MultiReader(io.LimitReader(r.Body, r.ContentLength/2), failing{ErrCut}), r.Body}
 		}
 	case Hang:
 		discard(r)
@@ -105,9 +106,22 @@ func (t *Faults) RoundTrip(r *http.Request) (*http.Response, error) {
 		resp.Body = struct {
 			io.Reader
 			io.Closer
-		}{io.MultiReader(io.LimitReader(resp.Body, max(1, resp.ContentLength/2)), failing{}), resp.Body}
+		}{io.MultiReader(io.LimitReader(resp.Body, max(1, resp.ContentLength/2)), failing{io.ErrUnexpectedEOF}), resp.Body}
+	}
+	if fault == HangReply {
+		resp.Body = struct {
+			io.Reader
+			io.Closer
+		}{io.MultiReader(io.LimitReader(resp.Body, max(1, resp.ContentLength/2)), hanging{r.Context()}), resp.Body}
 	}
 	return resp, nil
+}
+
+type hanging struct{ ctx context.Context }
+
+func (h hanging) Read([]byte) (int, error) {
+	<-h.ctx.Done()
+	return 0, h.ctx.Err()
 }
 
 func discard(r *http.Request) {
@@ -116,9 +130,9 @@ func discard(r *http.Request) {
 	}
 }
 
-type failing struct{}
+type failing struct{ err error }
 
-func (failing) Read([]byte) (int, error) { return 0, ErrCut }
+func (f failing) Read([]byte) (int, error) { return 0, f.err }
 
 // Call is a call of a Store.
 type Call struct {
