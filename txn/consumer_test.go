@@ -126,6 +126,32 @@ func TestConsumerIsolation(t *testing.T) {
 	}
 }
 
+// TestPolledRecordsAreOurs: what was polled stays as it is when later batches are decoded into the same memory of kgo.
+func TestPolledRecordsAreOurs(t *testing.T) {
+	k := fakeKafka(t, kfake.SeedTopics(1, "in"))
+	c := newConsumer(t, connect(t, k.ListenAddrs(), nil))
+	tp := record.TopicPartition{Topic: "in"}
+	c.Add(map[record.TopicPartition]int64{tp: 0})
+	const rounds, n = 20, 50
+	var all []record.Record
+	for i := range rounds {
+		recs := values(n, i*n, 0)
+		for j, r := range recs {
+			r.Headers = []kgo.RecordHeader{{Key: "h", Value: fmt.Appendf(nil, "h%d", i*n+j)}}
+		}
+		produce(t, k.ListenAddrs(), recs...)
+		all = append(all, pollUntil(t, c, func(m map[record.TopicPartition]*Fetched) bool {
+			return m[tp] != nil && len(m[tp].Records) == n
+		})[tp].Records...)
+	}
+	for i, r := range all {
+		if want := fmt.Sprint(i); r.Offset != int64(i) || string(r.Value) != "v"+want || r.Timestamp != int64(i) ||
+			len(r.Headers) != 1 || r.Headers[0].Key != "h" || string(r.Headers[0].Value) != "h"+want {
+			t.Fatalf("record %d has become %+v", i, r)
+		}
+	}
+}
+
 func TestConsumerAddRemovePause(t *testing.T) {
 	k := fakeKafka(t, kfake.SeedTopics(3, "in"))
 	for p := range int32(3) {
