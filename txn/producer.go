@@ -85,6 +85,7 @@ type Producer struct {
 	free     []*slab
 	firstErr error
 	waiting  chan struct{} // closed by the promise function when there is room again; nil = nobody waits
+	wanted   atomic.Bool   // somebody waits: so that no record takes the lock in vain
 	records  atomic.Int64  // handed to kgo and not acknowledged
 	bytes    atomic.Int64
 	promise  func(*kgo.Record, error)
@@ -372,6 +373,7 @@ func (p *Producer) room(ctx context.Context) error {
 			w = make(chan struct{})
 			p.waiting = w
 		}
+		p.wanted.Store(true)
 		p.mu.Unlock()
 		// Room may have come before the promise function could see us wait.
 		if p.records.Load() <= maxPendingRecords*3/4 && p.bytes.Load() <= maxPendingBytes*3/4 {
@@ -407,8 +409,9 @@ func (p *Producer) acked(r *kgo.Record, err error) {
 		p.free = append(p.free, s)
 		p.mu.Unlock()
 	}
-	if records <= maxPendingRecords*3/4 && bytes <= maxPendingBytes*3/4 {
+	if p.wanted.Load() && records <= maxPendingRecords*3/4 && bytes <= maxPendingBytes*3/4 {
 		p.mu.Lock()
+		p.wanted.Store(false)
 		if p.waiting != nil {
 			close(p.waiting)
 			p.waiting = nil
