@@ -316,16 +316,19 @@ func (st *staging) Create(name string) (io.WriteCloser, error) {
 	if err != nil {
 		return nil, st.fault("stage", err)
 	}
-	return &stagedFile{f, st}, nil
+	return &stagedFile{f: f, st: st}, nil
 }
 
 type stagedFile struct {
-	f  vfs.File
-	st *staging
+	f   vfs.File
+	st  *staging
+	buf []byte
 }
 
+// Write copies: unlike an io.Writer, a vfs.File may change what it is given.
 func (f *stagedFile) Write(p []byte) (int, error) {
-	n, err := f.f.Write(p)
+	f.buf = append(f.buf[:0], p...)
+	n, err := f.f.Write(f.buf)
 	if err != nil {
 		err = f.st.fault("stage", err)
 	}
