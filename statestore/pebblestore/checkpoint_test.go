@@ -203,3 +203,67 @@ func TestPauseOfSnapshot(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+// TestNewBytesOfSnapshots measures how much of a snapshot is new when 1 % of the keys changed since the one before: what an
+// incremental checkpoint uploads. Run as TestPauseOfSnapshot.
+func TestNewBytesOfSnapshots(t *testing.T) {
+	if os.Getenv("MILLRACE_MEASURE_GB") == "" {
+		t.Skip("MILLRACE_MEASURE_GB is not set")
+	}
+	const keys = 2_000_000 // of 200 bytes
+	d, err := OpenDir(t.TempDir(), "app", Options{CacheBytes: 256 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	st, err := d.Open(statestore.Identity{App: "app", Subtask: "0_0"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := st.(*Store)
+	value := make([]byte, 190)
+	r := rand.NewChaCha8([32]byte{3})
+	random := rand.New(r)
+	epoch := uint64(0)
+	write := func(n int, key func(i int) uint64) {
+		w := s.NewBatch()
+		for i := range n {
+			_, _ = r.Read(value)
+			w.Set(benchKey(key(i)), value)
+		}
+		epoch++
+		if err := errors.Join(w.Commit(statestore.Meta{Epoch: epoch, EpochRecord: []byte("x")}), s.Flush()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for at := 0; at < keys; at += 20_000 {
+		write(20_000, func(i int) uint64 { return uint64(at + i) })
+	}
+	seen := map[string]bool{}
+	for round := range 16 {
+		if round > 0 {
+			for range 12 { // a write-behind every 5 s, for a minute
+				write(keys/100/12, func(int) uint64 { return random.Uint64N(keys) })
+				<-time.After(200 * time.Millisecond) // compactions keep up
+			}
+		}
+		sn, err := s.Checkpoint()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var all, fresh int64
+		for _, f := range sn.Files() {
+			all += f.Size
+			if !seen[f.Name] || !f.Fixed {
+				fresh += f.Size
+			}
+			seen[f.Name] = true
+		}
+		t.Logf("round %d: %d files, %d MiB, new %d MiB = %.1f %%", round, len(sn.Files()), all>>20, fresh>>20, 100*float64(fresh)/float64(all))
+		if err := sn.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := errors.Join(s.Close(), d.Close()); err != nil {
+		t.Fatal(err)
+	}
+}
