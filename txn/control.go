@@ -72,7 +72,14 @@ func (c *Cluster) OpenControl(ctx context.Context) (*Control, error) {
 	if t.cl, err = kgo.NewClient(c.clientOpts()...); err != nil {
 		return nil, fmt.Errorf("open control topic: %w", err)
 	}
-	if err := t.refresh(ctx); err != nil {
+	err = t.refresh(ctx)
+	if errors.Is(err, ErrStalled) {
+		// No transaction lives that long.
+		if err = t.heal(ctx); err == nil {
+			err = t.refresh(ctx)
+		}
+	}
+	if err != nil {
 		t.Close()
 		return nil, fmt.Errorf("open control topic: %w", err)
 	}
@@ -155,6 +162,39 @@ func decodeControl(value []byte) (*controlRecord, error) {
 	return c, nil
 }
 
+// takeover fences every other writer, and ends what one of them has left hanging (see hanging.go).
+func (t *Control) takeover(ctx context.Context, cl *kgo.Client) error {
+	h := healer{c: t.c, cl: cl, txnID: t.topic, watched: []record.TopicPartition{{Topic: t.topic}}, firstEpoch: math.MaxInt16}
+	if err := h.learn(ctx); err != nil {
+		return err
+	}
+	var err error
+	if h.pid, h.pepoch, err = cl.ProducerID(ctx); err != nil {
+		return err
+	}
+	if _, err = h.heal(ctx); errors.Is(err, errHealed) {
+		return fmt.Errorf("%w: %w", kerr.ConcurrentTransactions, err) // again, from the start
+	}
+	return err
+}
+
+// heal ends what a writer has left hanging, as an Update does that writes nothing.
+func (t *Control) heal(ctx context.Context) error {
+	opts, err := t.c.producerOpts(t.topic, nil)
+	if err != nil {
+		return err
+	}
+	cl, err := kgo.NewClient(opts...)
+	if err != nil {
+		return err
+	}
+	defer cl.Close()
+	if err := t.takeover(ctx, cl); err != nil && !errors.Is(err, errHealed) {
+		return err
+	}
+	return nil
+}
+
 // maxControlTries bounds how often an Update starts again because another writer fenced it.
 const maxControlTries = 50
 
@@ -206,7 +246,7 @@ func (t *Control) try(ctx context.Context, writer string, decide func(ControlSta
 		return fail("make client", err)
 	}
 	defer cl.Close()
-	if _, _, err := cl.ProducerID(ctx); err != nil {
+	if err := t.takeover(ctx, cl); err != nil {
 		return fail("init producer id", err)
 	}
 	if err := t.refresh(ctx); err != nil {

@@ -41,6 +41,21 @@ var ErrHanging = errors.New("hanging transaction")
 // errHealed is why a producer that ended hanging transactions has to be opened again: its epoch has moved.
 var errHealed = errors.New("hanging transactions were ended; the subtask is taken over again")
 
+// healer looks for the hanging transactions of a transactional id, on a client that has it, and ends them.
+type healer struct {
+	c       *Cluster
+	cl      *kgo.Client
+	txnID   string
+	offsets bool                    // its transactions hold offsets of the group
+	watched []record.TopicPartition // what they may have touched
+
+	pid         int64
+	pepoch      int16
+	decided     verdict // before our InitProducerID
+	lastDecided int16   // the newest epoch in decided
+	firstEpoch  int16   // of our own transactions
+}
+
 // hang is a partition that holds an open transaction of our producer id.
 type hang struct {
 	record.TopicPartition
@@ -70,7 +85,7 @@ func judge(state string, epoch int16, version int) (data int16, committed, known
 }
 
 // describe asks the coordinator about our transactional id; state is "" when it does not know it.
-func (p *Producer) describe(ctx context.Context) (state string, epoch int16, err error) {
+func (p *healer) describe(ctx context.Context) (state string, epoch int16, err error) {
 	req := kmsg.NewPtrDescribeTransactionsRequest()
 	req.TransactionalIDs = []string{p.txnID}
 	resp, err := req.RequestWith(ctx, p.cl)
@@ -93,7 +108,7 @@ func (p *Producer) describe(ctx context.Context) (state string, epoch int16, err
 
 // learn asks how the last transaction was decided, before InitProducerID makes the coordinator forget it. What an
 // earlier try learnt stays.
-func (p *Producer) learn(ctx context.Context) error {
+func (p *healer) learn(ctx context.Context) error {
 	state, epoch, err := p.describe(ctx)
 	if err != nil {
 		return err
@@ -144,7 +159,7 @@ func groupPartition(group string, partitions int32) int32 {
 // hanging returns the partitions with an open transaction of ours, though none is running. Markers are written after
 // the answer to EndTxn, so it waits for the coordinator to have completed. Partitions that cannot be asked now (no
 // leader) make it incomplete; those that we may not ask (no right to read the topic) are left out.
-func (p *Producer) hanging(ctx context.Context) (found []hang, complete bool, err error) {
+func (p *healer) hanging(ctx context.Context) (found []hang, complete bool, err error) {
 	found, complete, err = p.open(ctx)
 	if err != nil || len(found) == 0 {
 		return nil, complete, err
@@ -168,7 +183,7 @@ func (p *Producer) hanging(ctx context.Context) (found []hang, complete bool, er
 const lookTimeout = 2 * time.Second
 
 // leaderless returns the watched partitions that have no leader now.
-func (p *Producer) leaderless(ctx context.Context) (map[record.TopicPartition]bool, error) {
+func (p *healer) leaderless(ctx context.Context) (map[record.TopicPartition]bool, error) {
 	req := kmsg.NewPtrMetadataRequest()
 	seen := map[string]bool{}
 	for _, tp := range p.watched {
@@ -195,7 +210,7 @@ func (p *Producer) leaderless(ctx context.Context) (map[record.TopicPartition]bo
 }
 
 // open asks the leaders for open transactions of our producer id.
-func (p *Producer) open(ctx context.Context) (found []hang, complete bool, err error) {
+func (p *healer) open(ctx context.Context) (found []hang, complete bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
 	down, err := p.leaderless(ctx)
@@ -253,18 +268,11 @@ func (p *Producer) open(ctx context.Context) (found []hang, complete bool, err e
 }
 
 // heal looks for hanging transactions and ends them. errHealed means that there were some: the producer has to be
-// opened again, since its epoch has moved.
-func (p *Producer) heal(ctx context.Context) error {
-	events := p.events.Load()
+// opened again, since its epoch has moved. complete says that every partition was looked at.
+func (p *healer) heal(ctx context.Context) (complete bool, err error) {
 	found, complete, err := p.hanging(ctx)
-	if err != nil {
-		return err
-	}
-	if len(found) == 0 {
-		if complete {
-			p.checked = events
-		}
-		return nil
+	if err != nil || len(found) == 0 {
+		return complete, err
 	}
 	byEpoch := map[int16][]hang{}
 	for _, h := range found {
@@ -277,24 +285,33 @@ func (p *Producer) heal(ctx context.Context) error {
 		}
 		hs := byEpoch[epoch]
 		if !known {
-			return fmt.Errorf("%w of transactional id %s (producer id %d, epoch %d) on %s from offset %d: the broker completed it without "+
-				"its marker (KAFKA-20734), and whether it was committed is not known any more; look at it with kafka-transactions.sh "+
-				"find-hanging and describe-producers, and end it with kafka-transactions.sh abort", ErrHanging, p.txnID, p.pid, epoch,
-				hs[0].TopicPartition, hs[0].start)
+			return false, fmt.Errorf("%w of transactional id %s (producer id %d, epoch %d) on %s from offset %d: the broker completed it without "+
+				"its marker (KAFKA-20734), and whether it was committed is not known any more; look at it with millrace txn describe %s, and end it "+
+				"as that says", ErrHanging, p.txnID, p.pid, epoch, hs[0].TopicPartition, hs[0].start, p.txnID)
 		}
 		p.c.opts.Logger.Warn("a broker completed a transaction without its marker (KAFKA-20734); it is ended now as it was decided",
 			"transactional_id", p.txnID, "producer_id", p.pid, "epoch", epoch, "partitions", len(hs), "first", hs[0].String(),
 			"offset", hs[0].start, "committed", committed)
-		if err := p.settle(ctx, hs, committed, epoch >= p.lastDecided); err != nil {
-			return fmt.Errorf("end the hanging transaction of %s on %s: %w", p.txnID, hs[0].TopicPartition, err)
+		if err := p.settle(ctx, hs, committed, p.offsets && epoch >= p.lastDecided); err != nil {
+			return false, fmt.Errorf("end the hanging transaction of %s on %s: %w", p.txnID, hs[0].TopicPartition, err)
 		}
 	}
-	return errHealed
+	return false, errHealed
+}
+
+// heal is that of the healer; it remembers what was looked at.
+func (p *Producer) heal(ctx context.Context) error {
+	events := p.events.Load()
+	complete, err := p.healer.heal(ctx)
+	if err == nil && complete {
+		p.checked = events
+	}
+	return err
 }
 
 // settle runs a transaction that touches exactly the given partitions, without records, so that they get its marker:
 // AddPartitionsToTxn (versions up to 3 are for clients, on every broker), EndTxn. last adds the group's offsets.
-func (p *Producer) settle(ctx context.Context, hs []hang, commit, last bool) error {
+func (p *healer) settle(ctx context.Context, hs []hang, commit, last bool) error {
 	pid, epoch := p.pid, p.pepoch
 	add := kmsg.NewPtrAddPartitionsToTxnRequest()
 	add.TransactionalID, add.ProducerID, add.ProducerEpoch = p.txnID, pid, epoch

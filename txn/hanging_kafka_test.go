@@ -1,13 +1,19 @@
 package txn
 
 import (
+	"encoding/binary"
 	"errors"
+	"fmt"
+	"hash/crc32"
 	"slices"
 	"testing"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+	"github.com/twmb/franz-go/pkg/kversion"
 
 	"github.com/millrace-stream/millrace/internal/failpoint"
 	"github.com/millrace-stream/millrace/internal/record"
@@ -215,5 +221,85 @@ func TestJudge(t *testing.T) {
 		if data != c.data || committed != c.committed || known != c.known {
 			t.Errorf("%s under transaction.version %d: epoch %d committed %v known %v, want %+v", c.state, c.version, data, committed, known, c)
 		}
+	}
+}
+
+// TestHangingControl leaves a transaction hanging on the control topic: the next one to open it ends it, as its
+// coordinator had decided.
+func TestHangingControl(t *testing.T) {
+	b := kafka.Start(t, kafka.TransactionVersion1(), kafka.Config("transaction.partition.verification.enable", "false"))
+	r := newRig(t, b.Brokers(), func(o *Options) { o.TransactionTimeout = time.Second })
+	ctl, err := r.c.OpenControl(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ctl.Close()
+	if _, err := ctl.Update(t.Context(), func(s ControlState) (ControlState, error) { s.Incarnation = 7; return s, nil }); err != nil {
+		t.Fatal(err)
+	}
+	// Below transaction.version 2 the epoch stays, so that this looks as if the marker of the Update had been left out.
+	h := healer{c: r.c, cl: r.member, txnID: ctl.topic, watched: []record.TopicPartition{{Topic: ctl.topic}}}
+	desc := kmsg.NewPtrDescribeTransactionsRequest()
+	desc.TransactionalIDs = []string{ctl.topic}
+	var pid int64
+	var epoch int16
+	testutil.Eventually(t, 30*time.Second, func() error {
+		resp, err := desc.RequestWith(t.Context(), r.member)
+		if err != nil || len(resp.TransactionStates) != 1 {
+			return fmt.Errorf("describe: %v", err)
+		}
+		s := resp.TransactionStates[0]
+		pid, epoch = s.ProducerID, s.ProducerEpoch
+		if s.State != "CompleteCommit" {
+			return fmt.Errorf("the transaction is %s", s.State)
+		}
+		return nil
+	})
+	old := kversion.Stable()
+	old.SetMaxKeyVersion(kmsg.Produce.Int16(), 11) // later ones want topic ids, and add the partition to the transaction
+	writeHanging(t, b.Client(t, kgo.MaxVersions(old)), ctl.topic, ctl.topic, pid, epoch, 1)
+	h.pid = pid
+	if found, _, err := h.hanging(t.Context()); err != nil || len(found) != 1 {
+		t.Fatalf("the transaction does not hang: %v %v", found, err)
+	}
+
+	again, err := r.c.OpenControl(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer again.Close()
+	if got := again.State().Incarnation; got != 7 {
+		t.Errorf("incarnation %d, want 7", got)
+	}
+	if found, complete, err := h.open(t.Context()); err != nil || !complete || len(found) != 0 {
+		t.Errorf("hanging still: %v %v", found, err)
+	}
+}
+
+// writeHanging writes a record into a transaction of which no coordinator is told.
+func writeHanging(t *testing.T, cl *kgo.Client, id, topic string, pid int64, epoch int16, sequence int32) {
+	t.Helper()
+	body := kmsg.Record{Key: []byte("other"), Value: []byte("{}")}
+	body.Length = int32(len(body.AppendTo(nil)) - 1)
+	now := time.Now().UnixMilli()
+	batch := kmsg.RecordBatch{Magic: 2, Attributes: 1 << 4, FirstTimestamp: now, MaxTimestamp: now, ProducerID: pid, ProducerEpoch: epoch,
+		FirstSequence: sequence, NumRecords: 1, Records: body.AppendTo(nil)}
+	batch.Length = int32(len(batch.AppendTo(nil)) - 12)
+	raw := batch.AppendTo(nil)
+	binary.BigEndian.PutUint32(raw[17:], crc32.Checksum(raw[21:], crc32.MakeTable(crc32.Castagnoli)))
+	req := kmsg.NewPtrProduceRequest()
+	req.TransactionID, req.Acks, req.TimeoutMillis = &id, -1, 10_000
+	rt := kmsg.NewProduceRequestTopic()
+	rt.Topic = topic
+	rp := kmsg.NewProduceRequestTopicPartition()
+	rp.Records = raw
+	rt.Partitions = append(rt.Partitions, rp)
+	req.Topics = append(req.Topics, rt)
+	resp, err := req.RequestWith(t.Context(), cl)
+	if err == nil {
+		err = kerr.ErrorForCode(resp.Topics[0].Partitions[0].ErrorCode)
+	}
+	if err != nil {
+		t.Fatal(err)
 	}
 }

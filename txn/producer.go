@@ -53,10 +53,8 @@ const (
 // for a partition whose log begins behind our last record (DeleteRecords on a repartition topic does that); the records
 // so far would be gone without an error.
 type Producer struct {
-	c      *Cluster
+	healer
 	id     record.SubtaskID
-	txnID  string
-	cl     *kgo.Client
 	ctx    context.Context // of all records: ends with Close
 	cancel context.CancelFunc
 	m      *Machine
@@ -64,17 +62,10 @@ type Producer struct {
 
 	begun        bool // a transaction is begun at kgo
 	offsetsAdded bool // AddOffsetsToTxn went through in this transaction
-	pid          int64
-	pepoch       int16
 	closed       bool
 
-	// Of hanging transactions, see hanging.go.
-	watched     []record.TopicPartition // what our transactions may have touched
-	events      connEvents
-	checked     int64   // events at the last look that saw every partition
-	decided     verdict // before our InitProducerID
-	lastDecided int16   // the newest epoch in decided
-	firstEpoch  int16   // of our own transactions
+	events  connEvents
+	checked int64 // events when all partitions were last looked at for hanging transactions
 
 	slab  *slab // being filled
 	used  int   // records of slab in use
@@ -118,8 +109,8 @@ func (c *Cluster) OpenProducer(ctx context.Context, id record.SubtaskID, topics 
 }
 
 func (c *Cluster) openProducer(ctx context.Context, id record.SubtaskID, topics ProducerTopics, own func() (Ownership, bool)) (*Producer, error) {
-	p := &Producer{checked: -1, c: c, id: id, topics: topics, m: NewMachine(), ids: map[string][16]byte{},
-		txnID: fmt.Sprintf("%s-%d-%d", c.opts.AppID, id.SubTopology, id.Index)}
+	p := &Producer{checked: -1, id: id, topics: topics, m: NewMachine(), ids: map[string][16]byte{},
+		healer: healer{c: c, offsets: true, txnID: fmt.Sprintf("%s-%d-%d", c.opts.AppID, id.SubTopology, id.Index)}}
 	if failpoint.Planted(failpoint.UnfencedZombie) {
 		p.txnID += fmt.Sprintf("-%x", time.Now().UnixNano())
 	}
