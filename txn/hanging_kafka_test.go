@@ -246,7 +246,7 @@ func TestHangingControl(t *testing.T) {
 	testutil.Eventually(t, 30*time.Second, func() error {
 		resp, err := desc.RequestWith(t.Context(), r.member)
 		if err != nil || len(resp.TransactionStates) != 1 {
-			return fmt.Errorf("describe: %v", err)
+			return fmt.Errorf("describe: %w", err)
 		}
 		s := resp.TransactionStates[0]
 		pid, epoch = s.ProducerID, s.ProducerEpoch
