@@ -187,7 +187,8 @@ func (n *node) decodeStruct(src []byte, i, left int, p unsafe.Pointer) (int, *JS
 		// Producers write fields in one order and without spaces: the one behind the last found is tried first, at once with
 		// its quotes and colon.
 		var k int // -1 = no field of ours
-		start, name := i+1, ""
+		var name string
+		start := i + 1
 		var err *JSONError
 		if expect < len(n.fields) && hasPrefix(src, i, n.fields[expect].lead) {
 			k, name = expect, n.fields[expect].name
