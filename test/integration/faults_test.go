@@ -143,13 +143,13 @@ func TestRestartFromState(t *testing.T) {
 	if out := run(); strings.Contains(out, "state restored") {
 		t.Errorf("the first start restored something:\n%s", out)
 	}
-	if out := run(); strings.Contains(out, "local=false") {
+	if out := run(); strings.Contains(out, "way=changelog") {
 		t.Errorf("a restart with its local state read the whole changelog:\n%s", out)
 	}
 	if err := os.RemoveAll(dir); err != nil {
 		t.Fatal(err)
 	}
-	if out := run(); strings.Count(out, "local=false") != partitions {
+	if out := run(); strings.Count(out, "way=changelog") != partitions {
 		t.Errorf("a restart without local state must restore each subtask from its changelog:\n%s", out)
 	}
 	damaged := 0
@@ -163,7 +163,7 @@ func TestRestartFromState(t *testing.T) {
 	if err != nil || damaged == 0 {
 		t.Fatalf("damage the tables: %d damaged, %v", damaged, err)
 	}
-	if out := run(); !strings.Contains(out, "local state is not usable") {
+	if out := run(); !strings.Contains(out, "state cannot be restored this way") {
 		t.Errorf("nobody noticed the damaged tables:\n%s", out)
 	}
 	j.check()
