@@ -140,7 +140,8 @@ func TestSameIdentityTwice(t *testing.T) {
 	stopFeed()
 	j.committed(second)
 	stop(t, second)
-	if n := strings.Count(second.Output(), restarted); n > partitions {
+	// Until its next heartbeat tells the first one, each may fence the other a time or two.
+	if n := strings.Count(second.Output(), restarted); n > 4*partitions {
 		t.Errorf("subtasks of the second process started again %d times", n)
 	}
 	j.check()
