@@ -12,21 +12,18 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/millrace-stream/millrace/checkpoint/blob/blobtest"
 	"github.com/millrace-stream/millrace/internal/failpoint"
 )
 
 var errBroken = errors.New("503 slow down")
 
 // breakCall makes the n-th call fail: before the store has done anything, or after, so that the answer is lost.
-func breakCall(blobs *fake, n int, after bool) (fired *bool) {
-	calls := 0
+func breakCall(blobs *blobtest.Memory, n int, after bool) (fired *bool) {
+	var calls atomic.Int64
 	fired = new(bool)
-	blobs.hook = func(_ context.Context, _, _ string, do func() error) error {
-		blobs.mu.Lock()
-		calls++
-		hit := calls == n
-		blobs.mu.Unlock()
-		if !hit {
+	blobs.Hook = func(_ context.Context, _, _ string, do func() error) error {
+		if calls.Add(1) != int64(n) {
 			return do()
 		}
 		*fired = true
@@ -42,14 +39,14 @@ func breakCall(blobs *fake, n int, after bool) (fired *bool) {
 
 // faults runs a scenario once for each call to the store that it makes, with that call failing, and once for each time it
 // passes each of some failpoints. The scenario begins the fault, and ends it.
-func faults(t *testing.T, points []string, run func(t *testing.T, fault func(blobs *fake) (heal func()))) {
+func faults(t *testing.T, points []string, run func(t *testing.T, fault func(blobs *blobtest.Memory) (heal func()))) {
 	for _, after := range []bool{false, true} {
 		for n := 1; ; n++ {
 			var fired *bool
 			synctest.Test(t, func(t *testing.T) {
-				run(t, func(blobs *fake) func() {
+				run(t, func(blobs *blobtest.Memory) func() {
 					fired = breakCall(blobs, n, after)
-					return func() { blobs.hook = nil }
+					return func() { blobs.Hook = nil }
 				})
 			})
 			if t.Failed() {
@@ -65,7 +62,7 @@ func faults(t *testing.T, points []string, run func(t *testing.T, fault func(blo
 		for n := int64(1); ; n++ {
 			hits := atomic.Int64{}
 			synctest.Test(t, func(t *testing.T) {
-				run(t, func(*fake) func() {
+				run(t, func(*blobtest.Memory) func() {
 					point, err := failpoint.Arm(name, func() error {
 						if hits.Add(1) == n {
 							return failpoint.ErrInjected
@@ -93,8 +90,8 @@ func faults(t *testing.T, points []string, run func(t *testing.T, fault func(blo
 // TestAnyFaultOfPublishAndCollect: afterwards checkpoints go on, each that is there can be restored, and no garbage stays.
 func TestAnyFaultOfPublishAndCollect(t *testing.T) {
 	points := []string{failpoint.AfterUploadBlob, failpoint.BeforeManifest, failpoint.AfterManifest, failpoint.MidCollect}
-	faults(t, points, func(t *testing.T, fault func(*fake) func()) {
-		ctx, blobs := t.Context(), newFake()
+	faults(t, points, func(t *testing.T, fault func(*blobtest.Memory) func()) {
+		ctx, blobs := t.Context(), blobtest.NewMemory()
 		d := newDisk(t, "0_0")
 		o := Options{Blobs: blobs, Identity: d.id, Owner: "one", WallTime: wallTime, Parallel: 1, Retain: 2}
 		p := NewPublisher(o)
@@ -163,7 +160,7 @@ func TestAnyFaultOfPublishAndCollect(t *testing.T) {
 				named[blobKey(Prefix(d.id), b)] = true
 			}
 		}
-		if keys := blobs.keys(Prefix(d.id) + "/blobs/"); !slices.Equal(keys, slices.Sorted(maps.Keys(named))) {
+		if keys := blobs.Keys(Prefix(d.id) + "/blobs/"); !slices.Equal(keys, slices.Sorted(maps.Keys(named))) {
 			t.Errorf("blobs %v, of which are named %v", keys, named)
 		}
 	})
@@ -171,8 +168,8 @@ func TestAnyFaultOfPublishAndCollect(t *testing.T) {
 
 // TestAnyFaultOfRestore: the store is the old one, and the next attempt succeeds.
 func TestAnyFaultOfRestore(t *testing.T) {
-	faults(t, []string{failpoint.MidRestore, failpoint.BeforeAdopt}, func(t *testing.T, fault func(*fake) func()) {
-		ctx, blobs := t.Context(), newFake()
+	faults(t, []string{failpoint.MidRestore, failpoint.BeforeAdopt}, func(t *testing.T, fault func(*blobtest.Memory) func()) {
+		ctx, blobs := t.Context(), blobtest.NewMemory()
 		d := newDisk(t, "0_0")
 		d.commit(4, fill("a")...)
 		// Publishing passes none of the failpoints.
@@ -212,8 +209,8 @@ func TestAnyFaultOfRestore(t *testing.T) {
 func TestAnyFaultOfSavepoint(t *testing.T) {
 	points := []string{failpoint.MidSavepoint, failpoint.BeforeSavepointManifest, failpoint.AfterSavepointManifest, failpoint.MidLoad,
 		failpoint.BeforeAdopt, failpoint.MidDelete}
-	faults(t, points, func(t *testing.T, fault func(*fake) func()) {
-		ctx, blobs := t.Context(), newFake()
+	faults(t, points, func(t *testing.T, fault func(*blobtest.Memory) func()) {
+		ctx, blobs := t.Context(), blobtest.NewMemory()
 		s := NewSavepoints(blobs, testApp, nil, nil)
 		var disks []*disk
 		for _, subtask := range []string{"0_0", "0_1"} {
@@ -262,8 +259,8 @@ func TestAnyFaultOfSavepoint(t *testing.T) {
 		}
 		deleteErr := remove()
 		heal()
-		if deleteErr == nil && len(blobs.keys("")) > 0 {
-			t.Errorf("deleted, but left %v", blobs.keys(""))
+		if deleteErr == nil && len(blobs.Keys("")) > 0 {
+			t.Errorf("deleted, but left %v", blobs.Keys(""))
 		}
 		after(ctx, 2*time.Minute)
 		if sp, err := s.Show(ctx, "v1"); err == nil {
@@ -285,7 +282,7 @@ func TestAnyFaultOfSavepoint(t *testing.T) {
 		_, err = s.Verify(ctx, "v1", nil)
 		must(t, err)
 		must(t, remove())
-		if keys := blobs.keys(""); len(keys) > 0 {
+		if keys := blobs.Keys(""); len(keys) > 0 {
 			t.Errorf("left %s", strings.Join(keys, " "))
 		}
 	})

@@ -15,6 +15,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/millrace-stream/millrace/checkpoint/blob/blobtest"
 	"github.com/millrace-stream/millrace/statestore"
 )
 
@@ -185,13 +186,13 @@ func TestFixtures(t *testing.T) {
 	}
 	want := map[string]string{"a": "1", "b": large("2")}
 	for _, folder := range versions {
-		ctx, blobs := t.Context(), newFake()
+		ctx, blobs := t.Context(), blobtest.NewMemory()
 		must(t, filepath.WalkDir(folder, func(path string, d os.DirEntry, err error) error {
 			if err != nil || d.IsDir() {
 				return err
 			}
 			data, err := os.ReadFile(path)
-			blobs.blobs[strings.TrimPrefix(filepath.ToSlash(path), filepath.ToSlash(folder)+"/")] = data
+			blobs.Blobs[strings.TrimPrefix(filepath.ToSlash(path), filepath.ToSlash(folder)+"/")] = data
 			return err
 		}))
 		d := newDisk(t, "0_0")
@@ -219,7 +220,7 @@ func TestFixtures(t *testing.T) {
 }
 
 func makeFixture(t *testing.T, folder string) {
-	ctx, blobs := context.Background(), newFake()
+	ctx, blobs := context.Background(), blobtest.NewMemory()
 	d := newDisk(t, "0_0")
 	d.commit(3, "a", "1", "b", large("2"))
 	_, err := publisher(blobs, "0_0", "worker-1").Publish(ctx, d.snapshot(), []statestore.Spec{{Name: "op/state", ID: 7, Kind: statestore.KindTable, KeyType: "string", ValType: "string"}})
@@ -231,7 +232,7 @@ func makeFixture(t *testing.T, folder string) {
 	must(t, err)
 	_, err = sps.Complete(ctx, sp)
 	must(t, err)
-	for key, data := range blobs.blobs {
+	for key, data := range blobs.Blobs {
 		path := filepath.Join(folder, filepath.FromSlash(key))
 		must(t, os.MkdirAll(filepath.Dir(path), 0o755))
 		must(t, os.WriteFile(path, data, 0o644))

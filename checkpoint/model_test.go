@@ -14,6 +14,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/millrace-stream/millrace/checkpoint/blob/blobtest"
 )
 
 // seedVar is the environment variable that repeats one run of TestModel, runsVar that which says how many there are.
@@ -78,7 +80,7 @@ const (
 type model struct {
 	t     *testing.T
 	ctx   context.Context
-	blobs *fake
+	blobs *blobtest.Memory
 	named map[string]map[string]bool // keys of the blobs that a manifest names, by its key; guarded by the store's lock
 	wg    sync.WaitGroup
 
@@ -100,12 +102,12 @@ func (m *model) rand(n int) int {
 func runModel(t *testing.T, seed uint64) modelStats {
 	ctx, cancel := context.WithTimeout(t.Context(), modelTime)
 	defer cancel()
-	m := &model{t: t, ctx: ctx, blobs: newFake(), r: rand.New(rand.NewPCG(seed, 3)), history: map[uint64]map[string]string{},
+	m := &model{t: t, ctx: ctx, blobs: blobtest.NewMemory(), r: rand.New(rand.NewPCG(seed, 3)), history: map[uint64]map[string]string{},
 		gone: map[string]time.Time{}, named: map[string]map[string]bool{}}
-	m.blobs.hook = m.call
-	m.blobs.onList = m.listed
-	m.blobs.onDelete = m.deleted
-	m.blobs.onCreate = m.created
+	m.blobs.Hook = m.call
+	m.blobs.OnList = m.listed
+	m.blobs.OnDelete = m.deleted
+	m.blobs.OnCreate = m.created
 	for i := range 4 {
 		m.wg.Go(func() { m.member(i) })
 	}
@@ -155,7 +157,7 @@ func (m *model) listed(keys []string) []string {
 	slices.Sort(keys)
 	var all []string
 	for _, key := range keys {
-		if time.Since(m.blobs.times[key]) < modelLag && m.r.IntN(2) == 0 {
+		if time.Since(m.blobs.Times[key]) < modelLag && m.r.IntN(2) == 0 {
 			continue
 		}
 		all = append(all, key)
@@ -182,7 +184,7 @@ func (m *model) created(key string, data []byte) {
 	for _, b := range man.Blobs() {
 		bk := blobKey(Prefix(man.Identity()), b)
 		m.named[key][bk] = true
-		if _, ok := m.blobs.blobs[bk]; !ok {
+		if _, ok := m.blobs.Blobs[bk]; !ok {
 			m.t.Errorf("%s by %s names blob %s, which is not there", key, man.Owner, b)
 		}
 	}

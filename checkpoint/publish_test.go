@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/millrace-stream/millrace/checkpoint/blob/blobtest"
 	"github.com/millrace-stream/millrace/internal/failpoint"
 	"github.com/millrace-stream/millrace/statestore"
 )
@@ -27,7 +28,7 @@ func fill(s string) []string {
 }
 
 func TestPublishUploadsOnlyWhatIsNew(t *testing.T) {
-	ctx, blobs := t.Context(), newFake()
+	ctx, blobs := t.Context(), blobtest.NewMemory()
 	d := newDisk(t, "0_0")
 	p := publisher(blobs, "0_0", "one")
 	specs := []statestore.Spec{{Name: "count/total", ID: 9, Kind: statestore.KindTable, KeyType: "string", ValType: "int64"}}
@@ -73,7 +74,7 @@ func TestPublishUploadsOnlyWhatIsNew(t *testing.T) {
 
 // TestOnlyTheNewestManifestIsTrusted: what an older one names may be about to go.
 func TestOnlyTheNewestManifestIsTrusted(t *testing.T) {
-	ctx, blobs := t.Context(), newFake()
+	ctx, blobs := t.Context(), blobtest.NewMemory()
 	d := newDisk(t, "0_0")
 	p := publisher(blobs, "0_0", "one")
 	for i, want := range []int{1, 1, 1} {
@@ -86,7 +87,7 @@ func TestOnlyTheNewestManifestIsTrusted(t *testing.T) {
 	}
 	// Nor is one that cannot be read.
 	key := manifestKey(Prefix(d.id), 3)
-	blobs.blobs[key] = blobs.blobs[key][1:]
+	blobs.Blobs[key] = blobs.Blobs[key][1:]
 	d.commit(4, "01", "x")
 	done, err := p.Publish(ctx, d.snapshot(), nil)
 	must(t, err)
@@ -96,7 +97,7 @@ func TestOnlyTheNewestManifestIsTrusted(t *testing.T) {
 }
 
 func TestPublishOfAnEpochThatIsThere(t *testing.T) {
-	ctx, blobs := t.Context(), newFake()
+	ctx, blobs := t.Context(), blobtest.NewMemory()
 	d := newDisk(t, "0_0")
 	d.commit(5, "a", "1")
 	_, err := publisher(blobs, "0_0", "one").Publish(ctx, d.snapshot(), nil)
@@ -115,9 +116,9 @@ func TestPublishOfAnEpochThatIsThere(t *testing.T) {
 	old := newDisk(t, "0_0")
 	old.commit(6, "a", "other")
 	d.commit(6, "a", "1")
-	blobs.hook = func(ctx context.Context, op, _ string, do func() error) error {
+	blobs.Hook = func(ctx context.Context, op, _ string, do func() error) error {
 		if op == "create" {
-			blobs.hook = nil
+			blobs.Hook = nil
 			if _, err := publisher(blobs, "0_0", "one").Publish(ctx, d.snapshot(), nil); err != nil {
 				t.Error(err)
 			}
@@ -129,7 +130,7 @@ func TestPublishOfAnEpochThatIsThere(t *testing.T) {
 	if !errors.As(err, &e) || e.Newest != 6 || e.Owner != "one" {
 		t.Fatalf("two owners, one epoch: %v", err)
 	}
-	if n := len(blobs.keys(Prefix(d.id) + "/manifests/")); n != 2 {
+	if n := len(blobs.Keys(Prefix(d.id) + "/manifests/")); n != 2 {
 		t.Fatalf("%d manifests", n)
 	}
 }
@@ -137,17 +138,17 @@ func TestPublishOfAnEpochThatIsThere(t *testing.T) {
 func TestPublishOfAnotherStateIsRefused(t *testing.T) {
 	d := newDisk(t, "0_1")
 	d.commit(1, "a", "1")
-	_, err := publisher(newFake(), "0_0", "one").Publish(t.Context(), d.snapshot(), nil)
+	_, err := publisher(blobtest.NewMemory(), "0_0", "one").Publish(t.Context(), d.snapshot(), nil)
 	wantErr(t, err, nil, "0_0", "0_1")
 }
 
 func TestPublishTimesOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		blobs := newFake()
+		blobs := blobtest.NewMemory()
 		d := newDisk(t, "0_0")
 		d.commit(1, fill("a")...)
 		p := publisher(blobs, "0_0", "one")
-		blobs.hook = func(ctx context.Context, op, _ string, do func() error) error {
+		blobs.Hook = func(ctx context.Context, op, _ string, do func() error) error {
 			if op != "put" {
 				return do()
 			}
@@ -156,10 +157,10 @@ func TestPublishTimesOut(t *testing.T) {
 		}
 		_, err := p.Publish(t.Context(), d.snapshot(), nil)
 		wantErr(t, err, context.DeadlineExceeded, "10m0s", "checkpoint.timeout")
-		if len(blobs.blobs) > 0 {
-			t.Fatalf("left %v", blobs.keys(""))
+		if len(blobs.Blobs) > 0 {
+			t.Fatalf("left %v", blobs.Keys(""))
 		}
-		blobs.hook = nil
+		blobs.Hook = nil
 		_, err = p.Publish(t.Context(), d.snapshot(), nil)
 		must(t, err)
 	})
@@ -172,7 +173,7 @@ func TestNextAttemptUsesWhatWasUploaded(t *testing.T) {
 			wait time.Duration
 			puts int // of all attempts
 		}{{0, 8}, {4 * time.Minute, 8}, {6 * time.Minute, 16}} {
-			blobs := newFake()
+			blobs := blobtest.NewMemory()
 			d := newDisk(t, "0_0")
 			d.commit(1, fill("a")...)
 			p := publisher(blobs, "0_0", "one")
@@ -183,7 +184,7 @@ func TestNextAttemptUsesWhatWasUploaded(t *testing.T) {
 			point.Disarm()
 			after(t.Context(), c.wait)
 			// Its manifest must be there in time as well.
-			blobs.hook = func(ctx context.Context, op, _ string, do func() error) error {
+			blobs.Hook = func(ctx context.Context, op, _ string, do func() error) error {
 				if deadline, ok := ctx.Deadline(); op == "create" && (!ok || time.Until(deadline) > 10*time.Minute-min(c.wait, 5*time.Minute) && c.puts == 8) {
 					t.Errorf("wait of %s: the manifest may be created for another %s", c.wait, time.Until(deadline))
 				}
@@ -191,8 +192,8 @@ func TestNextAttemptUsesWhatWasUploaded(t *testing.T) {
 			}
 			_, err = p.Publish(t.Context(), d.snapshot(), nil)
 			must(t, err)
-			if blobs.puts != c.puts {
-				t.Errorf("wait of %s: %d uploads, want %d", c.wait, blobs.puts, c.puts)
+			if blobs.Puts != c.puts {
+				t.Errorf("wait of %s: %d uploads, want %d", c.wait, blobs.Puts, c.puts)
 			}
 		}
 	})
@@ -208,7 +209,7 @@ func after(ctx context.Context, d time.Duration) {
 
 func TestCollect(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		ctx, blobs := t.Context(), newFake()
+		ctx, blobs := t.Context(), blobtest.NewMemory()
 		d := newDisk(t, "0_0")
 		p := publisher(blobs, "0_0", "one")
 		epoch := uint64(0)
@@ -249,7 +250,7 @@ func TestCollect(t *testing.T) {
 		if found, err := Find(ctx, blobs, d.id); err != nil || len(found) != 3 || found[2].Epoch != 3 {
 			t.Fatalf("left %v, %v", found, err)
 		}
-		if n := len(blobs.keys(Prefix(d.id) + "/blobs/")); n != 24 {
+		if n := len(blobs.Keys(Prefix(d.id) + "/blobs/")); n != 24 {
 			t.Fatalf("%d blobs left", n)
 		}
 
@@ -270,7 +271,7 @@ func TestCollect(t *testing.T) {
 
 func TestCollectKeepsBlobsWhileAManifestIsUnreadable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		ctx, blobs := t.Context(), newFake()
+		ctx, blobs := t.Context(), blobtest.NewMemory()
 		d := newDisk(t, "0_0")
 		p := publisher(blobs, "0_0", "one")
 		epoch := uint64(0)
@@ -289,9 +290,9 @@ func TestCollectKeepsBlobsWhileAManifestIsUnreadable(t *testing.T) {
 		d.commit(1, fill("1")...)
 		_, err := p.Publish(ctx, d.snapshot(), nil)
 		must(t, err)
-		blobs.blobs[blobKey(Prefix(d.id), "orphan")] = []byte("x")
-		newer := strings.Replace(string(blobs.blobs[manifestKey(Prefix(d.id), 1)]), `"format": 1`, `"format": 2`, 1)
-		blobs.blobs[manifestKey(Prefix(d.id), 2)] = []byte(newer) // its checksum is wrong as well
+		blobs.Blobs[blobKey(Prefix(d.id), "orphan")] = []byte("x")
+		newer := strings.Replace(string(blobs.Blobs[manifestKey(Prefix(d.id), 1)]), `"format": 1`, `"format": 2`, 1)
+		blobs.Blobs[manifestKey(Prefix(d.id), 2)] = []byte(newer) // its checksum is wrong as well
 		if done := collect(); done.Blobs > 0 || len(done.Unreadable) != 1 || done.Unreadable[0].Epoch != 2 {
 			t.Fatalf("removed %+v", done)
 		}
@@ -308,7 +309,7 @@ func TestCollectKeepsBlobsWhileAManifestIsUnreadable(t *testing.T) {
 		if done = collect(); len(done.Unreadable) != 0 {
 			t.Fatalf("unreadable %+v", done)
 		}
-		for _, key := range blobs.keys(Prefix(d.id) + "/blobs/") {
+		for _, key := range blobs.Keys(Prefix(d.id) + "/blobs/") {
 			if strings.HasSuffix(key, "orphan") {
 				t.Fatal("the orphan is still there")
 			}
@@ -317,7 +318,7 @@ func TestCollectKeepsBlobsWhileAManifestIsUnreadable(t *testing.T) {
 }
 
 func TestRestoreOfDamagedCheckpoint(t *testing.T) {
-	ctx, blobs := t.Context(), newFake()
+	ctx, blobs := t.Context(), blobtest.NewMemory()
 	d := newDisk(t, "0_0")
 	d.commit(1, fill("a")...)
 	_, err := publisher(blobs, "0_0", "one").Publish(ctx, d.snapshot(), nil)
@@ -332,7 +333,7 @@ func TestRestoreOfDamagedCheckpoint(t *testing.T) {
 		}
 	}
 	key := blobKey(Prefix(d.id), f.Blob)
-	good := blobs.blobs[key]
+	good := blobs.Blobs[key]
 	other := newDisk(t, "0_0")
 	other.commit(9, "own", "state")
 	for _, c := range []struct {
@@ -347,9 +348,9 @@ func TestRestoreOfDamagedCheckpoint(t *testing.T) {
 		{"flipped", append([]byte{good[0] ^ 1}, good[1:]...), ErrCorrupt},
 	} {
 		if c.data == nil {
-			delete(blobs.blobs, key)
+			delete(blobs.Blobs, key)
 		} else {
-			blobs.blobs[key] = c.data
+			blobs.Blobs[key] = c.data
 		}
 		err := other.restore(ctx, blobs, m)
 		wantErr(t, err, c.is, f.Name, f.Blob, "0_0")
@@ -362,8 +363,8 @@ func TestRestoreOfDamagedCheckpoint(t *testing.T) {
 		}
 	}
 	// What may pass is no reason to give the checkpoint up.
-	blobs.blobs[key] = good
-	blobs.hook = func(_ context.Context, op, key string, do func() error) error {
+	blobs.Blobs[key] = good
+	blobs.Hook = func(_ context.Context, op, key string, do func() error) error {
 		if op == "open" {
 			return errors.New("503 slow down")
 		}
@@ -372,7 +373,7 @@ func TestRestoreOfDamagedCheckpoint(t *testing.T) {
 	if err := other.restore(ctx, blobs, m); err == nil || IsUnusable(err) {
 		t.Fatalf("a store that is slow: %v", err)
 	}
-	blobs.hook = nil
+	blobs.Hook = nil
 	var last int64
 	must(t, other.store.Close())
 	must(t, Restore(ctx, blobs, m, other.dir, RestoreOptions{Parallel: 1, Progress: func(done, total int64) {
@@ -388,7 +389,7 @@ func TestRestoreOfDamagedCheckpoint(t *testing.T) {
 }
 
 func TestRestoreEndsWithItsContext(t *testing.T) {
-	blobs := newFake()
+	blobs := blobtest.NewMemory()
 	d := newDisk(t, "0_0")
 	d.commit(1, fill("a")...)
 	_, err := publisher(blobs, "0_0", "one").Publish(t.Context(), d.snapshot(), nil)
@@ -396,7 +397,7 @@ func TestRestoreEndsWithItsContext(t *testing.T) {
 	found, err := Find(t.Context(), blobs, d.id)
 	must(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
-	blobs.hook = func(_ context.Context, op, _ string, do func() error) error {
+	blobs.Hook = func(_ context.Context, op, _ string, do func() error) error {
 		if op == "open" {
 			cancel()
 		}
@@ -411,7 +412,7 @@ func TestRestoreEndsWithItsContext(t *testing.T) {
 }
 
 func TestReject(t *testing.T) {
-	ctx, blobs := t.Context(), newFake()
+	ctx, blobs := t.Context(), blobtest.NewMemory()
 	d := newDisk(t, "0_0")
 	d.commit(7, "a", "1")
 	_, err := publisher(blobs, "0_0", "one").Publish(ctx, d.snapshot(), nil)
@@ -429,21 +430,21 @@ func TestReject(t *testing.T) {
 	if again, err := Find(ctx, blobs, d.id); err != nil || len(again) != 1 || again[0].Manifest.Attempt == found[0].Manifest.Attempt {
 		t.Fatalf("found %v, %v", again, err)
 	}
-	if keys := blobs.keys(Prefix(d.id) + "/rejected/"); len(keys) != 1 {
+	if keys := blobs.Keys(Prefix(d.id) + "/rejected/"); len(keys) != 1 {
 		t.Fatalf("rejected %v", keys)
 	}
 }
 
 func TestListAndDeleteIncarnations(t *testing.T) {
-	ctx, blobs := t.Context(), newFake()
+	ctx, blobs := t.Context(), blobtest.NewMemory()
 	for _, subtask := range []string{"0_0", "0_1"} {
 		d := newDisk(t, subtask)
 		d.commit(3, fill("a")...)
 		_, err := publisher(blobs, subtask, "one").Publish(ctx, d.snapshot(), nil)
 		must(t, err)
 	}
-	blobs.blobs[testApp+"/savepoints/s/begin"] = []byte("x")
-	blobs.blobs["orders-2/2/0_0/manifests/00000000000000000001"] = []byte("x")
+	blobs.Blobs[testApp+"/savepoints/s/begin"] = []byte("x")
+	blobs.Blobs["orders-2/2/0_0/manifests/00000000000000000001"] = []byte("x")
 	all, err := List(ctx, blobs, testApp)
 	must(t, err)
 	if len(all) != 2 || all[0].Subtask != "0_0" || all[1].Subtask != "0_1" || all[0].Incarnation != 2 || all[0].Epoch != 3 {
@@ -456,7 +457,7 @@ func TestListAndDeleteIncarnations(t *testing.T) {
 	}
 	gone, err := DeleteIncarnation(ctx, blobs, testApp, 2)
 	must(t, err)
-	if gone != usage[2] || len(blobs.blobs) != 2 {
-		t.Fatalf("deleted %v, left %v", gone, blobs.keys(""))
+	if gone != usage[2] || len(blobs.Blobs) != 2 {
+		t.Fatalf("deleted %v, left %v", gone, blobs.Keys(""))
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/millrace-stream/millrace/checkpoint/blob/blobtest"
 	"github.com/millrace-stream/millrace/statestore"
 	"github.com/millrace-stream/millrace/statestore/memstore"
 	"github.com/millrace-stream/millrace/statestore/pebblestore"
@@ -41,7 +42,7 @@ func load(s *Savepoints, sp *Savepoint, subtask string) (map[string]string, erro
 }
 
 func TestSavepoint(t *testing.T) {
-	ctx, blobs := t.Context(), newFake()
+	ctx, blobs := t.Context(), blobtest.NewMemory()
 	s := NewSavepoints(blobs, testApp, nil, nil)
 	one, two := newDisk(t, "0_0"), newDisk(t, "0_1")
 	one.commit(5, fill("a")...)
@@ -102,8 +103,8 @@ func TestSavepoint(t *testing.T) {
 	}
 	gone, err := s.Delete(ctx, "v1")
 	must(t, err)
-	if gone != all[0].Usage || len(blobs.blobs) > 0 {
-		t.Fatalf("deleted %v of %v, left %v", gone, all[0].Usage, blobs.keys(""))
+	if gone != all[0].Usage || len(blobs.Blobs) > 0 {
+		t.Fatalf("deleted %v of %v, left %v", gone, all[0].Usage, blobs.Keys(""))
 	}
 	_, err = s.Delete(ctx, "v1")
 	wantErr(t, err, ErrNoSavepoint)
@@ -119,7 +120,7 @@ func TestSavepoint(t *testing.T) {
 }
 
 func TestSavepointThatFails(t *testing.T) {
-	ctx, blobs := t.Context(), newFake()
+	ctx, blobs := t.Context(), blobtest.NewMemory()
 	s := NewSavepoints(blobs, testApp, nil, nil)
 	d := newDisk(t, "0_0")
 	d.commit(1, "a", "1")
@@ -140,7 +141,7 @@ func TestSavepointThatFails(t *testing.T) {
 
 func TestSavepointIsAbandonedAfterItsDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := NewSavepoints(newFake(), testApp, nil, nil)
+		s := NewSavepoints(blobtest.NewMemory(), testApp, nil, nil)
 		begin(t, s, "v1", "0_0")
 		after(t.Context(), 2*time.Minute)
 		if shown, err := s.Show(t.Context(), "v1"); err != nil || shown.Status != StatusAbandoned || shown.Reason == "" {
@@ -150,7 +151,7 @@ func TestSavepointIsAbandonedAfterItsDeadline(t *testing.T) {
 }
 
 func TestSavepointTakesOneOwnersState(t *testing.T) {
-	blobs := newFake()
+	blobs := blobtest.NewMemory()
 	s := NewSavepoints(blobs, testApp, nil, nil)
 	sp := begin(t, s, "v1", "0_0")
 	one, two := newDisk(t, "0_0"), newDisk(t, "0_0")
@@ -174,7 +175,7 @@ func TestSavepointTakesOneOwnersState(t *testing.T) {
 }
 
 func TestSavepointNames(t *testing.T) {
-	s := NewSavepoints(newFake(), testApp, nil, nil)
+	s := NewSavepoints(blobtest.NewMemory(), testApp, nil, nil)
 	for _, name := range []string{"", ".", "..", "a/b", "../x", ".hidden", "\u00e4", "a b", strings.Repeat("x", 101)} {
 		if _, err := s.Begin(t.Context(), Savepoint{Name: name, Expected: []string{"0_0"}}); err == nil {
 			t.Errorf("began %q", name)
@@ -197,7 +198,7 @@ func TestSavepointNames(t *testing.T) {
 
 // TestSavepointIsPortable: written from one kind of store, loaded into the other, in several parts.
 func TestSavepointIsPortable(t *testing.T) {
-	ctx, blobs := t.Context(), newFake()
+	ctx, blobs := t.Context(), blobtest.NewMemory()
 	s := NewSavepoints(blobs, testApp, nil, nil)
 	dir, err := pebblestore.OpenDir(t.TempDir(), testApp, pebblestore.Options{})
 	must(t, err)
@@ -254,7 +255,7 @@ func TestSavepointIsPortable(t *testing.T) {
 }
 
 func TestVerifyFindsDamage(t *testing.T) {
-	ctx, blobs := t.Context(), newFake()
+	ctx, blobs := t.Context(), blobtest.NewMemory()
 	s := NewSavepoints(blobs, testApp, nil, nil)
 	d := newDisk(t, "0_0")
 	d.commit(1, fill("a")...)
@@ -264,7 +265,7 @@ func TestVerifyFindsDamage(t *testing.T) {
 	sp, err = s.Complete(ctx, sp)
 	must(t, err)
 	key := testApp + "/savepoints/v1/0_0/" + m.Files[0].Blob
-	good := blobs.blobs[key]
+	good := blobs.Blobs[key]
 	other := newDisk(t, "0_0")
 	other.commit(9, "own", "state")
 	check := func(what string, is error) {
@@ -283,22 +284,22 @@ func TestVerifyFindsDamage(t *testing.T) {
 			t.Fatalf("%s: the store was touched", what)
 		}
 	}
-	delete(blobs.blobs, key)
+	delete(blobs.Blobs, key)
 	check("missing", ErrMissing)
 	for _, at := range []int{0, 8, 20, len(good) / 2, len(good) - 1} {
 		bad := bytes.Clone(good)
 		bad[at] ^= 4
-		blobs.blobs[key] = bad
+		blobs.Blobs[key] = bad
 		check(fmt.Sprintf("byte %d", at), ErrCorrupt)
 	}
-	blobs.blobs[key] = good[:len(good)-16]
+	blobs.Blobs[key] = good[:len(good)-16]
 	check("short", ErrCorrupt)
-	blobs.blobs[key] = good
+	blobs.Blobs[key] = good
 	_, err = s.Verify(ctx, "v1", nil)
 	must(t, err)
 	// A damaged manifest is told as such, also by List.
 	mkey := testApp + "/savepoints/v1/manifest"
-	blobs.blobs[mkey] = blobs.blobs[mkey][:100]
+	blobs.Blobs[mkey] = blobs.Blobs[mkey][:100]
 	_, err = s.Show(ctx, "v1")
 	wantErr(t, err, ErrCorrupt, "v1")
 	if all, err := s.List(ctx); err != nil || len(all) != 1 || !errors.Is(all[0].Err, ErrCorrupt) {

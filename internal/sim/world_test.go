@@ -140,7 +140,7 @@ func newWorld(seed uint64) *world {
 		w.log = slog.New(slog.NewTextHandler(lockedWriter{w}, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	}
 	if newHash(seed, "checkpoints").float() < 0.5 {
-		w.bucket = &bucket{w: w, blobs: map[string][]byte{}, times: map[string]time.Time{}}
+		w.bucket = newBucket(w)
 	}
 	return w
 }

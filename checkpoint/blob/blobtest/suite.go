@@ -1,5 +1,5 @@
 // Package blobtest is what every implementation of blob.Store must do, as tests, and the means to make an object store
-// fail: an S3 server in the process, an HTTP transport and a wrapper of a Store that make faults.
+// fail: an S3 server in the process, an HTTP transport and a store in memory that make faults.
 package blobtest
 
 import (
