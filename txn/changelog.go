@@ -334,11 +334,7 @@ func (f *fetcher) fetch(ctx context.Context) (rp *kmsg.FetchResponseTopicPartiti
 
 // findLeader asks for topic id and leader.
 func (f *fetcher) findLeader(ctx context.Context) error {
-	req := kmsg.NewPtrMetadataRequest()
-	t := kmsg.NewMetadataRequestTopic()
-	t.Topic = kmsg.StringPtr(f.topic)
-	req.Topics = append(req.Topics, t)
-	resp, err := req.RequestWith(ctx, f.cl)
+	resp, err := metadataRequest([]string{f.topic}).RequestWith(ctx, f.cl)
 	if err != nil {
 		return err
 	}

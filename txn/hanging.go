@@ -8,6 +8,7 @@ import (
 	"math"
 	"net"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 	"unicode/utf16"
@@ -84,36 +85,26 @@ func judge(state string, epoch int16, version int) (data int16, committed, known
 	return 0, false, false // Empty, Dead: no transaction since the last InitProducerID
 }
 
-// describe asks the coordinator about our transactional id; state is "" when it does not know it.
-func (p *healer) describe(ctx context.Context) (state string, epoch int16, err error) {
-	req := kmsg.NewPtrDescribeTransactionsRequest()
-	req.TransactionalIDs = []string{p.txnID}
-	resp, err := req.RequestWith(ctx, p.cl)
-	if err != nil {
-		return "", 0, fmt.Errorf("describe transaction %s: %w", p.txnID, err)
+// describe asks the coordinator about our transactional id; nil when it does not know it.
+func (p *healer) describe(ctx context.Context) (*TransactionState, error) {
+	found, errs, err := p.c.describeTransactions(ctx, []string{p.txnID})
+	if err == nil {
+		err = errs[p.txnID]
 	}
-	if len(resp.TransactionStates) == 0 {
-		return "", 0, nil
+	if err != nil && !errors.Is(err, kerr.TransactionalIDNotFound) {
+		return nil, fmt.Errorf("describe transaction %s: %w", p.txnID, err)
 	}
-	s := resp.TransactionStates[0]
-	err = kerr.ErrorForCode(s.ErrorCode)
-	switch {
-	case errors.Is(err, kerr.TransactionalIDNotFound):
-		return "", 0, nil
-	case err != nil:
-		return "", 0, fmt.Errorf("describe transaction %s: %w", p.txnID, err)
-	}
-	return s.State, s.ProducerEpoch, nil
+	return found[p.txnID], nil
 }
 
 // learn asks how the last transaction was decided, before InitProducerID makes the coordinator forget it. What an
 // earlier try learnt stays.
 func (p *healer) learn(ctx context.Context) error {
-	state, epoch, err := p.describe(ctx)
-	if err != nil {
+	s, err := p.describe(ctx)
+	if err != nil || s == nil {
 		return err
 	}
-	if data, committed, known := judge(state, epoch, p.c.features.TransactionVersion); known {
+	if data, committed, known := judge(s.State, s.ProducerEpoch, p.c.features.TransactionVersion); known {
 		p.decided, p.lastDecided = verdict{data: committed}, data
 	}
 	return nil
@@ -122,16 +113,10 @@ func (p *healer) learn(ctx context.Context) error {
 // partitions are all that our transactions can have touched, and may be asked about.
 func (p *Producer) partitions(ctx context.Context, infos map[string]TopicInfo) []record.TopicPartition {
 	var tps []record.TopicPartition
-	seen := map[string]bool{}
 	for _, topic := range p.topics.Changelogs {
 		tps = append(tps, record.TopicPartition{Topic: topic, Partition: p.topics.ChangelogPartition})
-		seen[topic] = true
 	}
 	for _, topic := range p.topics.Outputs {
-		if seen[topic] {
-			continue
-		}
-		seen[topic] = true
 		for i := range infos[topic].Partitions {
 			tps = append(tps, record.TopicPartition{Topic: topic, Partition: i})
 		}
@@ -139,7 +124,7 @@ func (p *Producer) partitions(ctx context.Context, infos map[string]TopicInfo) [
 	if infos, err := p.c.topicIDs(ctx, []string{offsetsTopic}); err == nil && infos[offsetsTopic].Partitions > 0 {
 		tps = append(tps, record.TopicPartition{Topic: offsetsTopic, Partition: groupPartition(p.c.opts.AppID, infos[offsetsTopic].Partitions)})
 	}
-	return tps
+	return uniquePartitions(tps)
 }
 
 const offsetsTopic = "__consumer_offsets"
@@ -165,8 +150,12 @@ func (p *healer) hanging(ctx context.Context) (found []hang, complete bool, err 
 		return nil, complete, err
 	}
 	for try := 1; ; try++ {
-		state, _, err := p.describe(ctx)
-		if err == nil && state != "PrepareCommit" && state != "PrepareAbort" && state != "PrepareEpochFence" {
+		var state string
+		s, err := p.describe(ctx)
+		if s != nil {
+			state = s.State
+		}
+		if err == nil && !strings.HasPrefix(state, "Prepare") {
 			break
 		}
 		if err != nil && !retriable(replyOf(err)) {
@@ -182,87 +171,41 @@ func (p *healer) hanging(ctx context.Context) (found []hang, complete bool, err 
 // lookTimeout bounds one look: what is not seen in it is looked at again.
 const lookTimeout = 2 * time.Second
 
-// leaderless returns the watched partitions that have no leader now.
-func (p *healer) leaderless(ctx context.Context) (map[record.TopicPartition]bool, error) {
-	req := kmsg.NewPtrMetadataRequest()
-	seen := map[string]bool{}
-	for _, tp := range p.watched {
-		if !seen[tp.Topic] {
-			seen[tp.Topic] = true
-			t := kmsg.NewMetadataRequestTopic()
-			t.Topic = kmsg.StringPtr(tp.Topic)
-			req.Topics = append(req.Topics, t)
-		}
-	}
-	resp, err := req.RequestWith(ctx, p.cl)
-	if err != nil {
-		return nil, fmt.Errorf("find the leaders of the partitions of transaction %s: %w", p.txnID, err)
-	}
-	down := map[record.TopicPartition]bool{}
-	for _, t := range resp.Topics {
-		for _, part := range t.Partitions {
-			if part.Leader < 0 && t.Topic != nil {
-				down[record.TopicPartition{Topic: *t.Topic, Partition: part.Partition}] = true
-			}
-		}
-	}
-	return down, nil
-}
-
 // open asks the leaders for open transactions of our producer id.
 func (p *healer) open(ctx context.Context) (found []hang, complete bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
-	down, err := p.leaderless(ctx)
+	var topics []string
+	for _, tp := range p.watched { // sorted
+		if n := len(topics); n == 0 || topics[n-1] != tp.Topic {
+			topics = append(topics, tp.Topic)
+		}
+	}
+	led, unseen, err := p.c.partitionsWithLeader(ctx, topics)
 	if err != nil {
 		return nil, false, err
 	}
-	req := kmsg.NewPtrDescribeProducersRequest()
-	at := map[string]int{}
-	for _, tp := range p.watched {
-		if down[tp] {
-			continue // kgo would wait for its leader
-		}
-		i, ok := at[tp.Topic]
-		if !ok {
-			i = len(req.Topics)
-			at[tp.Topic] = i
-			t := kmsg.NewDescribeProducersRequestTopic()
-			t.Topic = tp.Topic
-			req.Topics = append(req.Topics, t)
-		}
-		req.Topics[i].Partitions = append(req.Topics[i].Partitions, tp.Partition)
+	ask := slices.DeleteFunc(led, func(tp record.TopicPartition) bool {
+		_, ours := slices.BinarySearchFunc(p.watched, tp, comparePartitions)
+		return !ours
+	})
+	all, more, err := p.c.openIn(ctx, ask)
+	if err != nil && (retriable(replyOf(err)) || isAuthErr(err)) {
+		return nil, false, nil // no leader answered
 	}
-	complete = len(down) == 0
-	for _, shard := range p.cl.RequestSharded(ctx, req) {
-		if shard.Err != nil {
-			if !retriable(replyOf(shard.Err)) && !isAuthErr(shard.Err) {
-				return nil, false, fmt.Errorf("describe the producers of transaction %s: %w", p.txnID, shard.Err)
-			}
-			complete = false
-			continue
+	if err != nil {
+		return nil, false, fmt.Errorf("look for open transactions of %s: %w", p.txnID, err)
+	}
+	for _, t := range all {
+		if t.ProducerID == p.pid {
+			found = append(found, hang{t.TopicPartition, t.ProducerEpoch, t.FirstOffset})
 		}
-		resp, ok := shard.Resp.(*kmsg.DescribeProducersResponse)
-		if !ok {
-			continue
-		}
-		for _, t := range resp.Topics {
-			for _, part := range t.Partitions {
-				switch err := kerr.ErrorForCode(part.ErrorCode); {
-				case isAuthErr(err):
-					continue
-				case err != nil:
-					complete = false
-					continue
-				}
-				for _, a := range part.ActiveProducers {
-					if a.ProducerID == p.pid && a.CurrentTxnStartOffset >= 0 {
-						found = append(found, hang{record.TopicPartition{Topic: t.Topic, Partition: part.Partition},
-							int16(a.ProducerEpoch), a.CurrentTxnStartOffset})
-					}
-				}
-			}
-		}
+	}
+	denied := func(u UnseenPartitions) bool { return isAuthErr(u.Err) }
+	complete = !slices.ContainsFunc(more, func(u UnseenPartitions) bool { return !denied(u) })
+	for _, tp := range p.watched {
+		_, asked := slices.BinarySearchFunc(ask, tp, comparePartitions)
+		complete = complete && (asked || slices.ContainsFunc(unseen, func(u UnseenPartitions) bool { return u.Topic == tp.Topic && denied(u) }))
 	}
 	return found, complete, nil
 }

@@ -77,17 +77,21 @@ func (c *Cluster) topicIDs(ctx context.Context, names []string) (map[string]Topi
 	return out, err
 }
 
+func metadataRequest(names []string) *kmsg.MetadataRequest {
+	req := kmsg.NewPtrMetadataRequest()
+	for _, n := range names {
+		t := kmsg.NewMetadataRequestTopic()
+		t.Topic = kmsg.StringPtr(n)
+		req.Topics = append(req.Topics, t)
+	}
+	return req
+}
+
 // metadata describes topics by one metadata request; leaderless names a topic of which a partition has no leader, or
 // is "".
 func (c *Cluster) metadata(ctx context.Context, names []string) (infos map[string]TopicInfo, leaderless string, err error) {
 	for {
-		req := kmsg.NewPtrMetadataRequest()
-		for _, n := range names {
-			t := kmsg.NewMetadataRequestTopic()
-			t.Topic = kmsg.StringPtr(n)
-			req.Topics = append(req.Topics, t)
-		}
-		resp, err := req.RequestWith(ctx, c.cl)
+		resp, err := metadataRequest(names).RequestWith(ctx, c.cl)
 		if err != nil {
 			return nil, "", fmt.Errorf("describe topics: %w", err)
 		}

@@ -231,13 +231,7 @@ func (c *Cluster) partitionsWithLeader(ctx context.Context, topics []string) (tp
 	}
 	ctx, cancel := c.deadline(ctx)
 	defer cancel()
-	req := kmsg.NewPtrMetadataRequest()
-	for _, n := range topics {
-		t := kmsg.NewMetadataRequestTopic()
-		t.Topic = kmsg.StringPtr(n)
-		req.Topics = append(req.Topics, t)
-	}
-	resp, err := req.RequestWith(ctx, c.cl)
+	resp, err := metadataRequest(topics).RequestWith(ctx, c.cl)
 	if err != nil {
 		return nil, nil, fmt.Errorf("find the leaders of topics: %w", err)
 	}
