@@ -38,11 +38,11 @@ func mustJSON[T any](tb testing.TB, opts ...JSONOption) Serde[T] {
 	return s
 }
 
-func BenchmarkDecode3of5(b *testing.B) {
-	s, doc := mustJSON[benchThree](b), benchDoc()
+func benchDecode[T any](b *testing.B, doc []byte) {
+	s := mustJSON[T](b)
 	b.ReportAllocs()
 	b.SetBytes(int64(len(doc)))
-	var v benchThree
+	var v T
 	for b.Loop() {
 		if err := s.Decode(doc, &v); err != nil {
 			b.Fatal(err)
@@ -50,9 +50,8 @@ func BenchmarkDecode3of5(b *testing.B) {
 	}
 }
 
-func BenchmarkEncode5(b *testing.B) {
-	s := mustJSON[benchRow](b)
-	v := benchRow{"u000123", "i0042", 12.34, 1700000000000, 7}
+func benchEncode[T any](b *testing.B, v T) {
+	s := mustJSON[T](b)
 	var dst []byte
 	b.ReportAllocs()
 	for b.Loop() {
@@ -63,17 +62,14 @@ func BenchmarkEncode5(b *testing.B) {
 	}
 }
 
+func BenchmarkDecode3of5(b *testing.B) { benchDecode[benchThree](b, benchDoc()) }
+
+func BenchmarkEncode5(b *testing.B) {
+	benchEncode(b, benchRow{"u000123", "i0042", 12.34, 1700000000000, 7})
+}
+
 func BenchmarkDecode5of5(b *testing.B) {
-	s := mustJSON[benchRow](b)
-	doc := []byte(`{"user":"u000123","item":"i0042","amount":12.34,"ts":1700000000000,"count":7}`)
-	b.ReportAllocs()
-	b.SetBytes(int64(len(doc)))
-	var v benchRow
-	for b.Loop() {
-		if err := s.Decode(doc, &v); err != nil {
-			b.Fatal(err)
-		}
-	}
+	benchDecode[benchRow](b, []byte(`{"user":"u000123","item":"i0042","amount":12.34,"ts":1700000000000,"count":7}`))
 }
 
 // BenchmarkDecodeJsontext is the walk that the decoder is measured against.
@@ -160,29 +156,10 @@ type benchTotal struct {
 	At    time.Time `json:"ts,unixmilli"`
 }
 
-func BenchmarkDecodeEvent(b *testing.B) {
-	s, doc := mustJSON[benchEvent](b), benchDoc()
-	b.ReportAllocs()
-	b.SetBytes(int64(len(doc)))
-	var v benchEvent
-	for b.Loop() {
-		if err := s.Decode(doc, &v); err != nil {
-			b.Fatal(err)
-		}
-	}
-}
+func BenchmarkDecodeEvent(b *testing.B) { benchDecode[benchEvent](b, benchDoc()) }
 
 func BenchmarkEncodeTotal(b *testing.B) {
-	s := mustJSON[benchTotal](b)
-	v := benchTotal{"u000123", 217, 10912.34, time.UnixMilli(1700000000123)}
-	var dst []byte
-	b.ReportAllocs()
-	for b.Loop() {
-		var err error
-		if dst, err = s.Append(dst[:0], &v); err != nil {
-			b.Fatal(err)
-		}
-	}
+	benchEncode(b, benchTotal{"u000123", 217, 10912.34, time.UnixMilli(1700000000123)})
 }
 
 // BenchmarkStringKey reads a key and writes it again.
