@@ -1,19 +1,15 @@
 package txn
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"slices"
 	"testing"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
-	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
-	"github.com/twmb/franz-go/pkg/kversion"
 
 	"github.com/millrace-stream/millrace/internal/failpoint"
 	"github.com/millrace-stream/millrace/internal/record"
@@ -105,14 +101,7 @@ func TestHangingTransaction(t *testing.T) {
 		r, p, back := leave(t, commit)
 		back()
 		t.Logf("hanging: %v", hangs(t, p))
-		if err := r.tryWrite(p, "eeeee"); err != nil {
-			if !errors.Is(err, errHealed) {
-				t.Fatal(err)
-			}
-			p.Close()
-			p = r.open()
-			r.write(p, "eeeee")
-		}
+		p = writeHealed(r, p, "eeeee")
 		p.Close() // and aborts: that must not take back what was committed
 		r.open()
 		r.wantVisible("a", "bb", "ccc", "dddd")
@@ -141,18 +130,27 @@ func TestHangingTransaction(t *testing.T) {
 		p = r.open() // aborts the transaction, of which the output learns nothing
 		back()
 		t.Logf("hanging: %v", hangs(t, p))
-		if err := r.tryWrite(p, "eeeee"); err != nil {
-			if !errors.Is(err, errHealed) {
-				t.Fatal(err)
-			}
-			p.Close()
-			p = r.open()
-			r.write(p, "eeeee")
-		}
+		p = writeHealed(r, p, "eeeee")
 		r.mustCommit(p, 2, 6)
 		r.wantVisible("a", "bb", "eeeee")
 		r.wantOffsets(6)
 	})
+}
+
+// writeHealed writes, and opens the producer again if it had something to heal. It returns the one that is open.
+func writeHealed(r *rig, p *Producer, value string) *Producer {
+	r.t.Helper()
+	err := r.tryWrite(p, value)
+	if err == nil {
+		return p
+	}
+	if !errors.Is(err, errHealed) {
+		r.t.Fatal(err)
+	}
+	p.Close()
+	p = r.open()
+	r.write(p, value)
+	return p
 }
 
 func hangs(t *testing.T, p *Producer) []hang {
@@ -255,9 +253,7 @@ func TestHangingControl(t *testing.T) {
 		}
 		return nil
 	})
-	old := kversion.Stable()
-	old.SetMaxKeyVersion(kmsg.Produce.Int16(), 11) // later ones want topic ids, and add the partition to the transaction
-	writeHanging(t, b.Client(t, kgo.MaxVersions(old)), ctl.topic, ctl.topic, pid, epoch, 1)
+	b.WriteHanging(t, ctl.topic, kafka.Batch{TransactionalID: ctl.topic, ProducerID: pid, ProducerEpoch: epoch, Sequence: 1}, []byte("other"), []byte("{}"))
 	h.pid = pid
 	if found, _, err := h.hanging(t.Context()); err != nil || len(found) != 1 {
 		t.Fatalf("the transaction does not hang: %v %v", found, err)
@@ -273,33 +269,5 @@ func TestHangingControl(t *testing.T) {
 	}
 	if found, complete, err := h.open(t.Context()); err != nil || !complete || len(found) != 0 {
 		t.Errorf("hanging still: %v %v", found, err)
-	}
-}
-
-// writeHanging writes a record into a transaction of which no coordinator is told.
-func writeHanging(t *testing.T, cl *kgo.Client, id, topic string, pid int64, epoch int16, sequence int32) {
-	t.Helper()
-	body := kmsg.Record{Key: []byte("other"), Value: []byte("{}")}
-	body.Length = int32(len(body.AppendTo(nil)) - 1)
-	now := time.Now().UnixMilli()
-	batch := kmsg.RecordBatch{Magic: 2, Attributes: 1 << 4, FirstTimestamp: now, MaxTimestamp: now, ProducerID: pid, ProducerEpoch: epoch,
-		FirstSequence: sequence, NumRecords: 1, Records: body.AppendTo(nil)}
-	batch.Length = int32(len(batch.AppendTo(nil)) - 12)
-	raw := batch.AppendTo(nil)
-	binary.BigEndian.PutUint32(raw[17:], crc32.Checksum(raw[21:], crc32.MakeTable(crc32.Castagnoli)))
-	req := kmsg.NewPtrProduceRequest()
-	req.TransactionID, req.Acks, req.TimeoutMillis = &id, -1, 10_000
-	rt := kmsg.NewProduceRequestTopic()
-	rt.Topic = topic
-	rp := kmsg.NewProduceRequestTopicPartition()
-	rp.Records = raw
-	rt.Partitions = append(rt.Partitions, rp)
-	req.Topics = append(req.Topics, rt)
-	resp, err := req.RequestWith(t.Context(), cl)
-	if err == nil {
-		err = kerr.ErrorForCode(resp.Topics[0].Partitions[0].ErrorCode)
-	}
-	if err != nil {
-		t.Fatal(err)
 	}
 }

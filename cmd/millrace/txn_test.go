@@ -1,11 +1,9 @@
 package main
 
 import (
-	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"slices"
 	"strconv"
 	"strings"
@@ -17,7 +15,6 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
-	"github.com/twmb/franz-go/pkg/kversion"
 
 	"github.com/millrace-stream/millrace/internal/record"
 	"github.com/millrace-stream/millrace/internal/testutil"
@@ -181,10 +178,7 @@ func TestTxnOnKafka(t *testing.T) {
 	}
 	topic := b.CreateTopic(t, 2, nil)
 	testTxn(t, b.Brokers(), topic, func(app string) {
-		// From version 12 on a produce request adds its partitions to the transaction.
-		versions := kversion.Stable()
-		versions.SetMaxKeyVersion(kmsg.Produce.Int16(), 11)
-		hang(t, b.Client(t, kgo.MaxVersions(versions)), "lost", topic)
+		hang(t, b, "lost", topic)
 		testutil.Eventually(t, patience, func() error {
 			code, stdout, stderr := millrace(t, nil, "txn", "list", "--app.id="+app, "--brokers="+strings.Join(b.Brokers(), ","), "-o", "json")
 			var l transactionList
@@ -207,40 +201,18 @@ func TestTxnOnKafka(t *testing.T) {
 }
 
 // hang writes one transactional record that no coordinator knows of.
-func hang(t *testing.T, cl *kgo.Client, id, topic string) {
+func hang(t *testing.T, b *kafka.Broker, id, topic string) {
 	t.Helper()
 	init := kmsg.NewPtrInitProducerIDRequest()
 	init.TransactionalID, init.TransactionTimeoutMillis = &id, 60_000
 	var pid *kmsg.InitProducerIDResponse
 	testutil.Eventually(t, patience, func() (err error) {
-		if pid, err = init.RequestWith(t.Context(), cl); err == nil {
+		if pid, err = init.RequestWith(t.Context(), b.Client(t)); err == nil {
 			err = kerr.ErrorForCode(pid.ErrorCode)
 		}
 		return err
 	})
-	body := kmsg.Record{Value: []byte("lost")}
-	body.Length = int32(len(body.AppendTo(nil)) - 1)
-	now := time.Now().UnixMilli()
-	batch := kmsg.RecordBatch{Magic: 2, Attributes: 1 << 4, FirstTimestamp: now, MaxTimestamp: now, ProducerID: pid.ProducerID, ProducerEpoch: pid.ProducerEpoch, NumRecords: 1, Records: body.AppendTo(nil)}
-	raw := batch.AppendTo(nil)
-	batch.Length = int32(len(raw) - 12)
-	raw = batch.AppendTo(nil)
-	binary.BigEndian.PutUint32(raw[17:], crc32.Checksum(raw[21:], crc32.MakeTable(crc32.Castagnoli)))
-	req := kmsg.NewPtrProduceRequest()
-	req.TransactionID, req.Acks, req.TimeoutMillis = &id, -1, 10_000
-	rt := kmsg.NewProduceRequestTopic()
-	rt.Topic = topic
-	rp := kmsg.NewProduceRequestTopicPartition()
-	rp.Records = raw
-	rt.Partitions = append(rt.Partitions, rp)
-	req.Topics = append(req.Topics, rt)
-	resp, err := req.RequestWith(t.Context(), cl)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := kerr.ErrorForCode(resp.Topics[0].Partitions[0].ErrorCode); err != nil {
-		t.Fatal(err)
-	}
+	b.WriteHanging(t, topic, kafka.Batch{TransactionalID: id, ProducerID: pid.ProducerID, ProducerEpoch: pid.ProducerEpoch}, nil, []byte("lost"))
 }
 
 func testTxn(t *testing.T, brokers []string, topic string, then func(app string)) {
