@@ -127,24 +127,7 @@ type member struct {
 	cancel context.CancelFunc
 	done   chan struct{}
 	err    error
-	log    *logs
-}
-
-type logs struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *logs) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *logs) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
+	log    *testutil.Log
 }
 
 func (c *cluster) start(app string, topology func(*processor.Topology), dir statestore.Dir, change func(*engine.Options)) *member {
@@ -159,7 +142,7 @@ func (c *cluster) start(app string, topology func(*processor.Topology), dir stat
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	m := &member{done: make(chan struct{}), log: &logs{}}
+	m := &member{done: make(chan struct{}), log: &testutil.Log{}}
 	o := engine.Options{Plan: plan, Dir: dir, LeaveOnStop: true, Logger: slog.New(slog.NewTextHandler(m.log, nil)),
 		BackoffMin: time.Millisecond, BackoffMax: 10 * time.Millisecond, MaxAttempts: 3,
 		Kafka: txn.Options{AppID: app, Brokers: c.brokers, InstanceID: instance, SessionTimeout: 2 * time.Second, HeartbeatInterval: 100 * time.Millisecond}}

@@ -1,4 +1,4 @@
-// Package testutil has what tests of several packages share: waiting for a condition, the goroutine-leak check and a
+// Package testutil has what tests of several packages share: waiting for a condition, a log, the goroutine-leak check and a
 // proxy that makes network faults.
 package testutil
 

@@ -9,7 +9,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -354,24 +353,7 @@ type local struct {
 	cancel context.CancelFunc
 	done   chan struct{}
 	err    error
-	log    *logBuffer
-}
-
-type logBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *logBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *logBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
+	log    *testutil.Log
 }
 
 // local starts a member of the app. dir keeps its state.
@@ -383,7 +365,7 @@ func (j *job) local(topology func(*processor.Topology), dir statestore.Dir, chan
 	if err != nil {
 		j.t.Fatal(err)
 	}
-	m := &local{done: make(chan struct{}), log: &logBuffer{}}
+	m := &local{done: make(chan struct{}), log: &testutil.Log{}}
 	o := engine.Options{Plan: plan, Dir: dir, LeaveOnStop: true, Logger: slog.New(slog.NewTextHandler(m.log, nil)),
 		BackoffMin: time.Millisecond, BackoffMax: 10 * time.Millisecond, MaxAttempts: 5,
 		Kafka: txn.Options{AppID: j.app, Brokers: j.b.Brokers(), RequestTimeout: 5 * time.Second}}
