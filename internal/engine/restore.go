@@ -37,7 +37,7 @@ func (l *life) takeover() error {
 		return fmt.Errorf("fence the former owner of subtask %s: %w", s.id, err)
 	}
 	l.producer = producer
-	if err := l.sameTopics(ctx); err != nil {
+	if l.topics, err = l.sameTopics(ctx); err != nil {
 		return err
 	}
 
@@ -96,9 +96,10 @@ func (l *life) own() (txn.Ownership, bool) {
 	return o, ok
 }
 
-// sameTopics refuses to go on with topics of the subtask that were deleted and created again (I5). The janitor would
-// notice too, but later: the changelog of another topic must not be folded into the store, nor a new output be written.
-func (l *life) sameTopics(ctx context.Context) error {
+// sameTopics describes the topics of the subtask, and refuses to go on with some that were deleted and created again (I5).
+// The janitor would notice too, but later: the changelog of another topic must not be folded into the store, nor a new
+// output be written.
+func (l *life) sameTopics(ctx context.Context) (map[string]txn.TopicInfo, error) {
 	names := slices.Clone(l.s.sub.changelogs)
 	for _, in := range l.s.sub.inputs {
 		names = append(names, in.topic)
@@ -110,7 +111,7 @@ func (l *life) sameTopics(ctx context.Context) error {
 	defer cancel()
 	infos, err := l.w.cluster.Topics(ctx, names...)
 	if err != nil {
-		return fmt.Errorf("verify the topics of subtask %s: %w", l.s.id, err)
+		return nil, fmt.Errorf("verify the topics of subtask %s: %w", l.s.id, err)
 	}
 	was, now := map[string]string{}, map[string]string{}
 	for name, info := range infos {
@@ -118,7 +119,7 @@ func (l *life) sameTopics(ctx context.Context) error {
 			was[name], now[name] = txn.TopicIDString(id), txn.TopicIDString(info.ID)
 		}
 	}
-	return sameTopics(was, now)
+	return infos, sameTopics(was, now)
 }
 
 // takeoverContext ends with the subtask, or when it is asked to let go: a restore is not worth finishing then.
@@ -220,10 +221,6 @@ const longTail = 200_000
 // options are the ways of restoring, the best first. Checkpoints are looked for only if they can be better.
 func (l *life) options(ctx context.Context, local *checkpoint.Local) ([]checkpoint.Option, error) {
 	v := checkpoint.View{Now: time.Now().UnixMilli(), Identity: l.identity, Local: local, Reads: l.w.opts.Dir.Reads}
-	infos, err := l.w.cluster.Topics(ctx, l.s.sub.changelogs...)
-	if err != nil {
-		return nil, err
-	}
 	var tps []record.TopicPartition
 	for _, c := range l.s.sub.changelogs {
 		tps = append(tps, record.TopicPartition{Topic: c, Partition: int32(l.s.id.Index)})
@@ -236,9 +233,9 @@ func (l *life) options(ctx context.Context, local *checkpoint.Local) ([]checkpoi
 	if err != nil {
 		return nil, err
 	}
-	for i, tp := range tps {
+	for _, tp := range tps {
 		v.Changelogs = append(v.Changelogs, checkpoint.Changelog{Topic: tp.Topic, Low: low[tp], High: high[tp],
-			DeleteRetention: time.Duration(infos[l.s.sub.changelogs[i]].DeleteRetentionMs) * time.Millisecond})
+			DeleteRetention: time.Duration(l.topics[tp.Topic].DeleteRetentionMs) * time.Millisecond})
 	}
 	options := checkpoint.Resolve(v)
 	first := options[0]

@@ -272,7 +272,8 @@ type life struct {
 	index    map[record.TopicPartition]int
 	added    bool
 
-	ahead       []checkpoint.Found // checkpoints that know of changelog records which are gone
+	topics      map[string]txn.TopicInfo // of the subtask, as the takeover found them
+	ahead       []checkpoint.Found       // checkpoints that know of changelog records which are gone
 	incarnation uint64
 	epoch       uint64 // last committed
 	epochs      int    // committed in this life
