@@ -10,6 +10,7 @@ import (
 
 	"github.com/millrace-stream/millrace/checkpoint"
 	"github.com/millrace-stream/millrace/checkpoint/blob"
+	"github.com/millrace-stream/millrace/checkpoint/blob/blobtest"
 	"github.com/millrace-stream/millrace/internal/engine"
 	"github.com/millrace-stream/millrace/internal/testutil"
 	"github.com/millrace-stream/millrace/statestore/memstore"
@@ -91,30 +92,19 @@ func TestCheckpoints(t *testing.T) {
 	checkCounts(t, c.read("out"), keys+300, keys)
 }
 
-// failingBlobs refuses to store anything.
-type failingBlobs struct{ blob.Store }
-
-func (failingBlobs) Put(context.Context, string, blob.Body) error { return errBucket }
-
-func (failingBlobs) Create(context.Context, string, []byte) error { return errBucket }
-
-var errBucket = errors.New("no room in the bucket")
-
 // TestCheckpointFails: processing goes on, and status and log tell.
 func TestCheckpointFails(t *testing.T) {
 	c := newCluster(t)
-	blobs, err := blob.Open(t.Context(), "file://"+t.TempDir(), blob.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := blobs.Close(); err != nil {
-			t.Error(err)
+	blobs := blobtest.NewMemory()
+	blobs.Hook = func(_ context.Context, op, _ string, do func() error) error {
+		if op == "put" || op == "create" {
+			return errors.New("no room in the bucket")
 		}
-	})
+		return do()
+	}
 	m := c.start("words", countWords, memstore.NewDir("words"), func(o *engine.Options) {
 		o.Parallelism = 1
-		o.Checkpoints = engine.Checkpoints{Blobs: failingBlobs{blobs}, Interval: 20 * time.Millisecond, MinPause: time.Millisecond}
+		o.Checkpoints = engine.Checkpoints{Blobs: blobs, Interval: 20 * time.Millisecond, MinPause: time.Millisecond}
 		o.WriteBehindInterval = 10 * time.Millisecond
 	})
 	c.send(100, 10)
