@@ -29,6 +29,59 @@ type ControlState struct {
 	Topology    json.RawMessage   `json:"topology,omitempty"`    // what compatibility of state is decided by
 	TopicIDs    map[string]string `json:"topic_ids,omitempty"`   // by topic name, as text
 	Parallelism []int             `json:"parallelism,omitempty"` // number of subtasks, by sub-topology
+	// Origin says what the incarnation began with: "" = the first start of the app, "fresh" or "savepoint:<path>", followed
+	// by "#<nonce>" if the start had one. A member that is started with the same origin joins the incarnation.
+	Origin string `json:"origin,omitempty"`
+	// Base is the savepoint that the incarnation began from; nil = it began without state.
+	Base *Base `json:"base,omitempty"`
+	// Savepoint is the one that is being taken, or was taken last; nil = none in this incarnation.
+	Savepoint *SavepointRequest `json:"savepoint,omitempty"`
+	// Stopped says that the app was stopped on purpose: members that start wait until it is resumed.
+	Stopped *Stopped `json:"stopped,omitempty"`
+}
+
+// Base names a savepoint that an incarnation begins from.
+type Base struct {
+	App  string `json:"app"`  // whose savepoint it is
+	Name string `json:"name"` // of the savepoint
+	ID   string `json:"id"`   // of the savepoint, since names can be used again
+	URL  string `json:"url"`  // of the blob store that holds it, without credentials
+	// Parallelism is that of a rescale; 0 = as the savepoint was made.
+	Parallelism int `json:"parallelism,omitempty"`
+}
+
+// SavepointRequest asks the members of an app for a savepoint, and says how far it is. Who asked moves it on by Update;
+// every member may make it failed.
+//
+//	running -> aligned -> completed
+//	   \----------\------> failed (with a reason)
+type SavepointRequest struct {
+	ID       string         `json:"id"`
+	Name     string         `json:"name"`
+	Phase    SavepointPhase `json:"phase"`
+	Reason   string         `json:"reason,omitempty"` // why it failed
+	Stop     bool           `json:"stop,omitempty"`   // processing does not go on after it
+	Began    int64          `json:"began_ms"`
+	Deadline int64          `json:"deadline_ms"`
+	By       string         `json:"by"` // who asked, for people
+}
+
+// SavepointPhase is how far a savepoint is.
+type SavepointPhase string
+
+// The phases. From aligned on every subtask has the state in hand that the savepoint holds, and processing may go on.
+const (
+	SavepointRunning   SavepointPhase = "running"
+	SavepointAligned   SavepointPhase = "aligned"
+	SavepointCompleted SavepointPhase = "completed"
+	SavepointFailed    SavepointPhase = "failed"
+)
+
+// Stopped is how an app was stopped on purpose.
+type Stopped struct {
+	At        int64  `json:"at_ms"`
+	Savepoint string `json:"savepoint,omitempty"` // that was taken then
+	By        string `json:"by"`
 }
 
 // controlVersion is raised by every change that an older program must not drop when it rewrites the record.
@@ -101,7 +154,16 @@ func (s ControlState) clone() ControlState {
 	s.Topology = bytes.Clone(s.Topology)
 	s.TopicIDs = maps.Clone(s.TopicIDs)
 	s.Parallelism = append([]int(nil), s.Parallelism...)
+	s.Base, s.Savepoint, s.Stopped = copied(s.Base), copied(s.Savepoint), copied(s.Stopped)
 	return s
+}
+
+func copied[T any](p *T) *T {
+	if p == nil {
+		return nil
+	}
+	v := *p
+	return &v
 }
 
 // refresh reads to the high watermark.
