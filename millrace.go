@@ -19,11 +19,9 @@ import (
 	"path/filepath"
 	"runtime/debug"
 	"syscall"
-	"time"
 
 	"github.com/spf13/pflag"
 
-	"github.com/millrace-stream/millrace/checkpoint/blob"
 	"github.com/millrace-stream/millrace/configs"
 	"github.com/millrace-stream/millrace/internal/api"
 	"github.com/millrace-stream/millrace/internal/engine"
@@ -153,7 +151,7 @@ func Run(ctx context.Context, app string, topology func(*processor.Topology), cf
 		ReplicationFactor: int16(cfg.Internal.ReplicationFactor), InternalCompression: cfg.Internal.Compression,
 		LeaveOnStop: cfg.Group.LeaveOnStop, ShutdownTimeout: cfg.Shutdown.Timeout,
 		BackoffMin: cfg.Restart.BackoffMin, BackoffMax: cfg.Restart.BackoffMax, MaxAttempts: cfg.Restart.MaxAttempts,
-		StartOffsets: cfg.Start.Offsets, AllowDroppedState: cfg.Start.AllowDroppedState, Logger: log,
+		StartOffsets: cfg.Start.Offsets, OutOfRange: cfg.Errors.OutOfRange, AllowDroppedState: cfg.Start.AllowDroppedState, Logger: log,
 	})
 	if err != nil {
 		return err
@@ -173,36 +171,6 @@ func Run(ctx context.Context, app string, topology func(*processor.Topology), cf
 	log.Info("worker stopped", "app", app)
 	return nil
 }
-
-// openBlobs opens the object storage of checkpoints and proves that it can be used: a wrong bucket or key should be
-// noticed at the start, not when a disk is lost. nil = none is configured.
-func openBlobs(ctx context.Context, cfg Config, log *slog.Logger) (blob.Store, error) {
-	c := cfg.Checkpoint
-	if c.URL == "" {
-		return nil, nil
-	}
-	blobs, err := blob.Open(ctx, c.URL, blob.Options{
-		Endpoint: c.S3.Endpoint, Region: c.S3.Region, PathStyle: c.S3.PathStyle, AccessKey: c.S3.AccessKey, SecretKey: c.S3.SecretKey.Reveal(),
-		SessionToken: c.S3.SessionToken.Reveal(), Profile: c.S3.Profile, SSE: c.S3.SSE, KMSKeyID: c.S3.KMSKeyID,
-		BytesPerSecond: c.MaxBytesPerSecond, PartSize: c.S3.PartSize, Concurrency: c.Concurrency, Timeout: c.S3.RequestTimeout, Logger: log,
-	})
-	if err != nil {
-		return nil, fmt.Errorf("open checkpoint.url: %w", err)
-	}
-	cctx, cancel := context.WithTimeout(ctx, blobCheckTimeout)
-	defer cancel()
-	if err := blobs.Check(cctx); err != nil {
-		if !blob.IsRetryable(err) {
-			_ = blobs.Close()
-			return nil, fmt.Errorf("check checkpoint.url: %w", err)
-		}
-		log.Warn("the object storage of checkpoints does not answer; processing starts without it", "error", err)
-	}
-	return blobs, nil
-}
-
-// blobCheckTimeout bounds the check of the object storage at the start.
-const blobCheckTimeout = 10 * time.Second
 
 func newWorker(cfg Config, opts engine.Options) (*engine.Worker, *telemetry.Metrics, error) {
 	var worker *engine.Worker

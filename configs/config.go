@@ -183,7 +183,8 @@ type Output struct {
 
 // Errors holds the policies for bad input.
 type Errors struct {
-	Decode string // fail, skip or dead-letter
+	Decode     string // fail, skip or dead-letter
+	OutOfRange string // fail or earliest
 }
 
 // Fetch paces and bounds reading.

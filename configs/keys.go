@@ -157,6 +157,8 @@ var table = []group{
 	{"Failures", []key{
 		{name: "errors.decode", def: "dead-letter", at: func(c *Config) any { return &c.Errors.Decode }, oneOf: []string{"fail", "skip", "dead-letter"},
 			doc: "What happens to a record that cannot be decoded, has no event time, cannot be encoded or is too large for its topic, where the program says nothing else: stop, count it and go on, or write it to the dead-letter topic and go on."},
+		{name: "errors.out-of-range", def: "fail", at: func(c *Config) any { return &c.Errors.OutOfRange }, oneOf: []string{"fail", "earliest"},
+			doc: "What happens when retention deleted input before it was read: stop and say how much is gone, or go on with the earliest record that is left and count the skipped offsets. State stays as it is."},
 		{name: "restart.backoff-min", def: "200ms", at: func(c *Config) any { return &c.Restart.BackoffMin }, min: ms, max: hour,
 			doc: "Wait before the first restart of a failed subtask. It doubles with each."},
 		{name: "restart.backoff-max", def: "10s", at: func(c *Config) any { return &c.Restart.BackoffMax }, min: ms, max: hour,
@@ -195,6 +197,7 @@ var hints = map[string]string{
 	"app.name":              "app.id",
 	"application.id":        "app.id",
 	"group.id":              "app.id",
+	"auto.offset.reset":     "errors.out-of-range",
 	"bootstrap.servers":     "brokers",
 	"client.rack":           "rack",
 	"commit.interval.ms":    "commit.max-latency",

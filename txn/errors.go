@@ -45,7 +45,7 @@ func (e *OffsetError) Error() string {
 		return fmt.Sprintf("read %s/%d at offset %d: out of range", e.Topic, e.Partition, e.Wanted)
 	case e.Wanted < e.Start:
 		return at + fmt.Sprintf("; %d offsets were deleted by retention or DeleteRecords before they were read: raise the topic's "+
-			"retention. To go on without them, stop all members, set the group's offset of this partition to %d "+
+			"retention. To go on without them, start with errors.out-of-range=earliest; or stop all members, set the group's offset of this partition to %d "+
 			"(kafka-consumer-groups.sh --reset-offsets), and start once with start.offsets=group", e.Start-e.Wanted, e.Start)
 	default:
 		return at + "; the log was truncated (unclean leader election or a recreated topic)"

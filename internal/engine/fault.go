@@ -44,6 +44,12 @@ func (e *fatalError) Unwrap() error { return e.err }
 
 func fatalf(format string, a ...any) error { return &fatalError{fmt.Errorf(format, a...)} }
 
+// deletedError says that records of an input are gone, and that the next takeover goes on without them.
+type deletedError struct{ err *txn.OffsetError }
+
+func (e *deletedError) Error() string { return e.err.Error() }
+func (e *deletedError) Unwrap() error { return e.err }
+
 // outcomeError is an epoch that did not commit.
 type outcomeError struct {
 	outcome txn.Outcome
@@ -76,9 +82,12 @@ func classify(err error) action {
 	var outcome *outcomeError
 	var taskErr *task.Error
 	var mismatch *mismatchError
+	var deleted *deletedError
 	switch {
 	case errors.As(err, &fatal):
 		return actStop
+	case errors.As(err, &deleted):
+		return actRetry
 	case errors.Is(err, statestore.ErrForeign), errors.Is(err, statestore.ErrFormat), errors.Is(err, statestore.ErrLocked),
 		errors.Is(err, statestore.ErrNoSpace):
 		return actStop
@@ -112,5 +121,6 @@ type noObserver struct{}
 
 func (noObserver) CommitDone(record.SubtaskID, string, time.Duration)                {}
 func (noObserver) RestoreDone(record.SubtaskID, string, int64, int64, time.Duration) {}
+func (noObserver) OffsetsSkipped(record.TopicPartition, int64)                       {}
 func (noObserver) SubtaskRestarted(record.SubtaskID, string)                         {}
 func (noObserver) CheckpointDone(record.SubtaskID, bool, int64, time.Duration)       {}

@@ -48,6 +48,9 @@ type Options struct {
 	// StartOffsets decides when the group's offsets and the state disagree (someone reset the group by hand):
 	// "" refuses to start, "state" goes on where the state is, "group" where the group is.
 	StartOffsets string
+	// OutOfRange decides when records of an input were deleted before they were read: "" and "fail" stop, "earliest" goes on
+	// with the first that is there, and counts the offsets that were skipped.
+	OutOfRange string
 	// AllowDroppedState lets a topology start that no longer has a store that the old one had.
 	AllowDroppedState bool
 

@@ -534,6 +534,9 @@ func (l *life) reconcile(ctx context.Context, rec *txn.EpochRecord, committed ma
 			offsets[tp] = off
 		}
 	}
+	if err := l.skipDeleted(ctx, offsets); err != nil {
+		return nil, nil, err
+	}
 	if rec != nil && failpoint.Planted(failpoint.WatermarkForgotten) {
 		forgotten := *rec
 		forgotten.Watermarks = nil
@@ -603,6 +606,49 @@ func (l *life) startOffsets(ctx context.Context, tps []record.TopicPartition) (m
 		}
 	}
 	return out, nil
+}
+
+// skipsDeleted is the policy for records of external inputs that were deleted before they were read.
+func (l *life) skipsDeleted() bool { return l.w.opts.OutOfRange == "earliest" }
+
+// deleted marks an error that the next takeover gets around.
+func (l *life) deleted(err error) error {
+	var e *txn.OffsetError
+	if !l.skipsDeleted() || !errors.As(err, &e) || e.Wanted >= e.Start {
+		return err
+	}
+	tp := record.TopicPartition{Topic: e.Topic, Partition: e.Partition}
+	if i, ok := l.index[tp]; !ok || l.s.sub.inputs[i].internal {
+		return err // a repartition record is deleted when it was read, and not before
+	}
+	return &deletedError{e}
+}
+
+// skipDeleted moves offsets to the first record that is there. The claim then puts them on record, with the state as it
+// was: what was deleted never had an effect.
+func (l *life) skipDeleted(ctx context.Context, offsets map[record.TopicPartition]int64) error {
+	if !l.skipsDeleted() {
+		return nil
+	}
+	var external []record.TopicPartition
+	for tp := range offsets {
+		if !l.s.sub.inputs[l.index[tp]].internal {
+			external = append(external, tp)
+		}
+	}
+	starts, err := l.w.cluster.StartOffsets(ctx, external)
+	if err != nil {
+		return fmt.Errorf("find the first offsets of the inputs of subtask %s: %w", l.s.id, err)
+	}
+	for tp, start := range starts {
+		if skipped := start - offsets[tp]; skipped > 0 {
+			l.log.Warn("input was deleted before it was read; going on with what is left, as errors.out-of-range=earliest says",
+				"partition", tp, "wanted", offsets[tp], "start", start, "skipped", skipped)
+			l.w.opts.Observer.OffsetsSkipped(tp, skipped)
+			offsets[tp] = start
+		}
+	}
+	return nil
 }
 
 // progressOf turns an epoch record into what a task goes on from (pure). Offsets override the record's.

@@ -122,6 +122,8 @@ type Observer interface {
 	RestoreDone(id record.SubtaskID, way string, records, bytes int64, took time.Duration)
 	// CheckpointDone: a checkpoint was published, or failed; uploaded are its new bytes.
 	CheckpointDone(id record.SubtaskID, ok bool, uploaded int64, took time.Duration)
+	// OffsetsSkipped: input was deleted before it was read, and errors.out-of-range let the subtask go on without it.
+	OffsetsSkipped(tp record.TopicPartition, offsets int64)
 	// SubtaskRestarted: reason is the recovery action's name: retry, fenced, corrupt, data.
 	SubtaskRestarted(id record.SubtaskID, reason string)
 }

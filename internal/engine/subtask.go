@@ -353,7 +353,7 @@ func (l *life) loop() error {
 		held := l.task.Stats()
 		batches, resume, err := l.inbox.take(held.BufferedBytes)
 		if err != nil {
-			return err
+			return l.deleted(err)
 		}
 		if resume {
 			l.notePaused(false)

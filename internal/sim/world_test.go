@@ -471,6 +471,8 @@ func (o observer) RestoreDone(_ record.SubtaskID, way string, records, _ int64, 
 	}
 }
 
+func (o observer) OffsetsSkipped(record.TopicPartition, int64) {}
+
 func (o observer) CheckpointDone(_ record.SubtaskID, ok bool, _ int64, _ time.Duration) {
 	if ok {
 		o.w.hit("checkpoint", -1)

@@ -38,6 +38,7 @@ const (
 	transactions    = "millrace_transactions_total"
 	commitDuration  = "millrace_commit_duration_seconds"
 	restarts        = "millrace_subtask_restarts_total"
+	skippedOffsets  = "millrace_skipped_offsets_total"
 	restoredRecords = "millrace_restored_records_total"
 	restoredBytes   = "millrace_restored_bytes_total"
 	restoreDuration = "millrace_restore_duration_seconds"
@@ -173,6 +174,8 @@ var catalog = []definition{
 	{name: "millrace_skipped_records_total", otel: "millrace.skipped.records", unit: "{record}", kind: counter, labels: perSubtask,
 		help: "Bad records skipped by policy.",
 		read: subtasks(func(t *engine.SubtaskStatus) float64 { return float64(t.Skipped) })},
+	{name: skippedOffsets, otel: "millrace.skipped.offsets", unit: "{offset}", kind: counter, labels: []string{"topic", "partition"},
+		help: "Input offsets that were deleted before they were read, where errors.out-of-range=earliest goes on without them."},
 	{name: "millrace_backpressure_seconds_total", otel: "millrace.backpressure", unit: "s", kind: counter, labels: perSubtask,
 		help: "Time in which inputs were paused because the subtask was behind.",
 		read: subtasks(func(t *engine.SubtaskStatus) float64 { return float64(t.BackpressureMs) / 1000 })},

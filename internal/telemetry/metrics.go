@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"strconv"
 	"sync/atomic"
 	"time"
 
@@ -38,6 +39,7 @@ type Metrics struct {
 	transactions    metric.Int64Counter
 	commitDuration  metric.Float64Histogram
 	restarts        metric.Int64Counter
+	skippedOffsets  metric.Int64Counter
 	restoredRecords metric.Int64Counter
 	restoredBytes   metric.Int64Counter
 	restoreDuration metric.Float64Histogram
@@ -133,7 +135,7 @@ func (m *Metrics) instruments(status func() engine.Status) error {
 		return fmt.Errorf("register the metrics of the worker's status: %w", err)
 	}
 	for name, to := range map[string]*metric.Int64Counter{
-		transactions: &m.transactions, restarts: &m.restarts, restoredRecords: &m.restoredRecords, restoredBytes: &m.restoredBytes,
+		transactions: &m.transactions, restarts: &m.restarts, skippedOffsets: &m.skippedOffsets, restoredRecords: &m.restoredRecords, restoredBytes: &m.restoredBytes,
 		checkpoints: &m.checkpoints, checkpointBytes: &m.checkpointBytes,
 	} {
 		d := find(name)
@@ -181,4 +183,9 @@ func (m *Metrics) CheckpointDone(id record.SubtaskID, ok bool, uploaded int64, t
 // SubtaskRestarted implements engine.Observer.
 func (m *Metrics) SubtaskRestarted(id record.SubtaskID, reason string) {
 	m.restarts.Add(context.Background(), 1, metric.WithAttributes(attribute.String("subtask", id.String()), attribute.String("reason", reason)))
+}
+
+// OffsetsSkipped implements engine.Observer.
+func (m *Metrics) OffsetsSkipped(tp record.TopicPartition, offsets int64) {
+	m.skippedOffsets.Add(context.Background(), offsets, metric.WithAttributes(attribute.String("topic", tp.Topic), attribute.String("partition", strconv.Itoa(int(tp.Partition)))))
 }

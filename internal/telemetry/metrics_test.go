@@ -98,6 +98,7 @@ func TestMetrics(t *testing.T) {
 	observer.CheckpointDone(id, true, 300, 2*time.Second)
 	observer.CheckpointDone(id, false, 0, 0)
 	observer.SubtaskRestarted(id, "fenced")
+	observer.OffsetsSkipped(record.TopicPartition{Topic: "orders", Partition: 3}, 40)
 	got := scrape(t, m)
 	const one = "subtask=0_1"
 	both := func(v float64) map[string]float64 { return map[string]float64{one: v, "subtask=1_0": 0} }
@@ -117,6 +118,7 @@ func TestMetrics(t *testing.T) {
 		"millrace_late_records_total":               both(1),
 		"millrace_dead_letters_total":               both(2),
 		"millrace_skipped_records_total":            both(3),
+		"millrace_skipped_offsets_total":            {"partition=3 topic=orders": 40},
 		"millrace_backpressure_seconds_total":       both(2.5),
 		"millrace_transactions_total":               {"outcome=committed subtask=0_1": 2, "outcome=fenced subtask=0_1": 1},
 		"millrace_commit_duration_seconds":          {one: 3},
@@ -164,6 +166,7 @@ func TestCatalog(t *testing.T) {
 	m.RestoreDone(record.SubtaskID{}, "changelog", 1, 1, time.Second)
 	m.CheckpointDone(record.SubtaskID{}, true, 1, time.Second)
 	m.SubtaskRestarted(record.SubtaskID{}, "retry")
+	m.OffsetsSkipped(record.TopicPartition{Topic: "orders"}, 1)
 	got := scrape(t, m)
 	for _, d := range catalog {
 		f := got[d.name]
