@@ -166,6 +166,23 @@ func copied[T any](p *T) *T {
 	return &v
 }
 
+// AppID is whose control topic it is.
+func (t *Control) AppID() string { return t.c.opts.AppID }
+
+// Refresh reads what is decided up to now, and returns it. Unlike Update it does not wait for a transaction that is
+// open: nobody can have seen what that writes.
+func (t *Control) Refresh(ctx context.Context) (ControlState, error) {
+	tp := record.TopicPartition{Topic: t.topic}
+	ends, err := t.c.StableOffsets(ctx, []record.TopicPartition{tp})
+	if err == nil {
+		err = t.readTo(ctx, ends[tp])
+	}
+	if err != nil {
+		return ControlState{}, fmt.Errorf("read control topic %s: %w", t.topic, err)
+	}
+	return t.State(), nil
+}
+
 // refresh reads to the high watermark.
 func (t *Control) refresh(ctx context.Context) error {
 	tp := record.TopicPartition{Topic: t.topic}
@@ -173,11 +190,15 @@ func (t *Control) refresh(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	return t.readTo(ctx, ends[tp])
+}
+
+func (t *Control) readTo(ctx context.Context, end int64) error {
 	t.mu.Lock()
 	from := t.position
 	t.mu.Unlock()
 	// A writer that was killed may have left a transaction open: it is over by twice its time-out (see ChangelogRead.Stall).
-	return t.read(ctx, t.cl, from, ends[tp], 2*t.c.opts.TransactionTimeout, fetchWait, func(int64, *controlRecord) {})
+	return t.read(ctx, t.cl, from, end, 2*t.c.opts.TransactionTimeout, fetchWait, func(int64, *controlRecord) {})
 }
 
 // read goes from one position to another, or until ctx ends. It tells each position and the newest record before it,

@@ -35,6 +35,7 @@ type Worker struct {
 	log  *slog.Logger
 
 	cluster *txn.Cluster
+	control *txn.Control
 	group   *txn.Group
 	topo    *resolved
 	poll    *pollLoop
@@ -106,6 +107,9 @@ func (w *Worker) run(ctx context.Context) error {
 		return w.startError(ctx, err)
 	}
 	defer control.Close()
+	w.mu.Lock()
+	w.control = control
+	w.mu.Unlock()
 	if err := w.prepare(ctx, control); err != nil {
 		return w.startError(ctx, err)
 	}
