@@ -32,6 +32,9 @@ type ControlState struct {
 	// Origin says what the incarnation began with: "" = the first start of the app, "fresh" or "savepoint:<path>", followed
 	// by "#<nonce>" if the start had one. A member that is started with the same origin joins the incarnation.
 	Origin string `json:"origin,omitempty"`
+	// Past are the origins of earlier incarnations, the newest last. A start that asks for one of them joins the incarnation
+	// that there is, and does not begin it again.
+	Past []string `json:"past,omitempty"`
 	// Base is the savepoint that the incarnation began from; nil = it began without state.
 	Base *Base `json:"base,omitempty"`
 	// Savepoint is the one that is being taken, or was taken last; nil = none in this incarnation.
@@ -154,6 +157,7 @@ func (s ControlState) clone() ControlState {
 	s.Topology = bytes.Clone(s.Topology)
 	s.TopicIDs = maps.Clone(s.TopicIDs)
 	s.Parallelism = append([]int(nil), s.Parallelism...)
+	s.Past = append([]string(nil), s.Past...)
 	s.Base, s.Savepoint, s.Stopped = copied(s.Base), copied(s.Savepoint), copied(s.Stopped)
 	return s
 }

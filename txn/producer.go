@@ -531,6 +531,29 @@ func (p *Producer) Commit(ctx context.Context, ec EpochCommit, own func() (Owner
 	}
 }
 
+// CommitPart ends the running transaction as committed, with the changes that it holds and without epoch record and
+// offsets: for what is written ahead of an incarnation's first epoch, which counts only with that one. own must say that
+// the subtask is ours. After an error the producer must be closed; whether the part was committed may not be known.
+func (p *Producer) CommitPart(ctx context.Context, own func() (Ownership, bool)) error {
+	if !p.begun {
+		return nil
+	}
+	fail := func(err error) error { return fmt.Errorf("commit a part for subtask %s: %w", p.id, err) }
+	ctx, cancel := context.WithTimeout(ctx, p.c.opts.TransactionTimeout)
+	defer cancel()
+	if err := p.flush(ctx); err != nil {
+		return fail(err)
+	}
+	if _, ok := own(); !ok {
+		return fail(ErrNotOwned)
+	}
+	if err := p.endTxn(ctx); err != nil {
+		return fail(err)
+	}
+	p.begun = false
+	return nil
+}
+
 var metaKey = statestore.MetaKey()
 
 // checkCommit refuses what must never reach a broker.
