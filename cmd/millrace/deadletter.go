@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
@@ -495,13 +494,8 @@ func replayDeadLetters(c *appCall) error {
 		return nil
 	}
 	if !yes {
-		fmt.Fprint(c.out, "Go on? [y/N] ")
-		answer, err := bufio.NewReader(c.cmd.InOrStdin()).ReadString('\n')
-		if answer = strings.ToLower(strings.TrimSpace(answer)); answer != "y" && answer != "yes" {
-			if errors.Is(err, io.EOF) {
-				fmt.Fprintln(c.out)
-			}
-			return errors.New("nothing was written: not confirmed; answer y, or give --yes")
+		if err := c.confirm("Go on?", "nothing was written"); err != nil {
+			return err
 		}
 	}
 	return r.run(c)

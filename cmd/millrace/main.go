@@ -80,6 +80,7 @@ func newRootCommand(environ []string) *cobra.Command {
 		newDemoCommand(),
 		newDoctorCommand(environ),
 		newHealthcheckCommand(),
+		newSavepointCommand(environ),
 		newTxnCommand(environ),
 		newVersionCommand(),
 	)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
@@ -78,7 +79,9 @@ type appCall struct {
 	app     string
 	brokers string
 	timeout time.Duration // for one request
+	config  configs.Config
 	kafka   txn.Options
+	in      *bufio.Reader // of answers
 	out     io.Writer
 	json    bool
 }
@@ -105,7 +108,8 @@ func (a appCommand) command(environ []string) *cobra.Command {
 				}
 			}
 			call := &appCall{ctx: cmd.Context(), cmd: cmd, flags: own, args: loaded.Args, app: loaded.Config.App.ID,
-				brokers: strings.Join(loaded.Config.Brokers, ","), timeout: loaded.Config.Request.Timeout, out: cmd.OutOrStdout()}
+				brokers: strings.Join(loaded.Config.Brokers, ","), timeout: loaded.Config.Request.Timeout, config: loaded.Config,
+				in: bufio.NewReader(cmd.InOrStdin()), out: cmd.OutOrStdout()}
 			if form, err := own.GetString("output"); err == nil {
 				if form != "text" && form != "json" {
 					return usageError{fmt.Errorf("unknown output %q: text or json is wanted", form)}
@@ -113,7 +117,7 @@ func (a appCommand) command(environ []string) *cobra.Command {
 				call.json = form == "json"
 			}
 			if call.app == "" {
-				return usageError{fmt.Errorf("app.id is not set: %s must know whose topics to look at", cmd.CommandPath())}
+				return usageError{fmt.Errorf("app.id is not set: %s must know which app is meant", cmd.CommandPath())}
 			}
 			if call.kafka, err = library.KafkaOptions(loaded.Config, nil, slog.New(slog.DiscardHandler)); err != nil {
 				return err
@@ -129,6 +133,32 @@ func (c *appCall) oneArg(what string) (string, error) {
 		return "", usageError{fmt.Errorf("%d arguments, wanted is one: %s; %s --help shows the usage", len(c.args), what, c.cmd.CommandPath())}
 	}
 	return c.args[0], nil
+}
+
+// confirm asks before something is changed. nothing says what it means that the answer was not yes.
+func (c *appCall) confirm(question, nothing string) error {
+	yes, err := c.ask(question)
+	if err == nil && !yes {
+		err = fmt.Errorf("%s: not confirmed; answer y, or give --yes", nothing)
+	}
+	return err
+}
+
+// ask asks a question; anything but y and yes is no. It is written to where it does not disturb JSON.
+func (c *appCall) ask(question string) (yes bool, err error) {
+	w := c.out
+	if c.json {
+		w = c.cmd.ErrOrStderr()
+	}
+	if _, err := fmt.Fprintf(w, "%s [y/N] ", question); err != nil {
+		return false, err
+	}
+	answer, err := c.in.ReadString('\n')
+	if errors.Is(err, io.EOF) {
+		_, err = fmt.Fprintln(w)
+	}
+	answer = strings.ToLower(strings.TrimSpace(answer))
+	return answer == "y" || answer == "yes", err
 }
 
 // writeJSON writes one indented object.
@@ -255,11 +285,17 @@ func writeTransactions(w io.Writer, found txn.OpenTransactions) error {
 	return err
 }
 
-func plural(n int, noun string) string {
-	if n == 1 {
-		return "1 " + noun
+func plural(n int, noun string) string { return plural64(int64(n), noun) }
+
+func plural64(n int64, noun string) string {
+	switch {
+	case n == 1:
+	case strings.HasSuffix(noun, "y"):
+		noun = strings.TrimSuffix(noun, "y") + "ies"
+	default:
+		noun += "s"
 	}
-	return fmt.Sprintf("%d %ss", n, noun)
+	return strconv.FormatInt(n, 10) + " " + noun
 }
 
 // transactionList is what list writes as JSON.
