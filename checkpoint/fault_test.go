@@ -37,21 +37,26 @@ func breakCall(blobs *blobtest.Memory, n int, after bool) (fired *bool) {
 	return fired
 }
 
+// tell says in which run something failed.
+func tell(t *testing.T, run string) {
+	if t.Failed() {
+		t.Log(run)
+	}
+}
+
 // faults runs a scenario once for each call to the store that it makes, with that call failing, and once for each time it
 // passes each of some failpoints. The scenario begins the fault, and ends it.
 func faults(t *testing.T, points []string, run func(t *testing.T, fault func(blobs *blobtest.Memory) (heal func()))) {
 	for _, after := range []bool{false, true} {
 		for n := 1; ; n++ {
 			var fired *bool
-			synctest.Test(t, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { // it ends the test when something failed in it
+				defer tell(t, fmt.Sprintf("with call %d failing, after it was done: %v", n, after))
 				run(t, func(blobs *blobtest.Memory) func() {
 					fired = breakCall(blobs, n, after)
 					return func() { blobs.Hook = nil }
 				})
 			})
-			if t.Failed() {
-				t.Fatalf("with call %d failing, after it was done: %v", n, after)
-			}
 			if !*fired {
 				t.Logf("%d calls failed, after they were done: %v", n-1, after)
 				break
@@ -62,6 +67,7 @@ func faults(t *testing.T, points []string, run func(t *testing.T, fault func(blo
 		for n := int64(1); ; n++ {
 			hits := atomic.Int64{}
 			synctest.Test(t, func(t *testing.T) {
+				defer tell(t, fmt.Sprintf("failpoint %s, passed the %d. time", name, n))
 				run(t, func(*blobtest.Memory) func() {
 					point, err := failpoint.Arm(name, func() error {
 						if hits.Add(1) == n {
@@ -73,9 +79,6 @@ func faults(t *testing.T, points []string, run func(t *testing.T, fault func(blo
 					return point.Disarm
 				})
 			})
-			if t.Failed() {
-				t.Fatalf("failpoint %s, passed the %d. time", name, n)
-			}
 			if hits.Load() < n {
 				if n == 1 {
 					t.Fatalf("failpoint %s was not passed", name)

@@ -42,10 +42,10 @@ func TestModel(t *testing.T) {
 	}
 	var sum modelStats
 	for seed := first; seed < first+runs; seed++ {
-		synctest.Test(t, func(t *testing.T) { sum.add(runModel(t, seed)) })
-		if t.Failed() {
-			t.Fatalf("%s=%d", seedVar, seed)
-		}
+		synctest.Test(t, func(t *testing.T) { // it ends the test when something failed in it
+			defer tell(t, fmt.Sprintf("%s=%d", seedVar, seed))
+			sum.add(runModel(t, seed))
+		})
 	}
 	t.Logf("%+v", sum)
 	if runs > 1 && (sum.Published < 50 || sum.Superseded == 0 || sum.TimedOut == 0 || sum.Restored < 50 || sum.RemovedBlobs < 50 ||
@@ -120,8 +120,11 @@ func runModel(t *testing.T, seed uint64) modelStats {
 func (m *model) call(ctx context.Context, op, _ string, do func() error) error {
 	wait := time.Duration(m.rand(2000)) * time.Millisecond
 	stalls := 60
-	if op == "create" || op == "put" { // the time between finding and naming a blob
+	switch op {
+	case "create", "put": // the time between finding and naming a blob
 		stalls = 12
+	case "get": // the time between finding and reading a manifest
+		stalls = 20
 	}
 	if m.rand(stalls) == 0 {
 		wait = time.Duration(m.rand(600)) * time.Second

@@ -475,13 +475,23 @@ type Found struct {
 	Err      error     // why it cannot be read: ErrCorrupt, ErrFormat, ErrMissing, or the blob store's
 }
 
-// Find returns the checkpoints of a subtask, newest first. Errors: those of the blob store when it is listed.
+// findTries bounds how often Find looks again.
+const findTries = 5
+
+// Find returns the checkpoints of a subtask, newest first. It may run while others publish and remove: when the newest of a
+// listing are gone before they are read, newer ones are there (see the package comment), and it lists again, some times at
+// most. Errors: those of the blob store when it is listed.
 func Find(ctx context.Context, blobs blob.Store, id statestore.Identity) ([]Found, error) {
-	epochs, err := epochs(ctx, blobs, Prefix(id))
-	if err != nil {
-		return nil, fmt.Errorf("find checkpoints of subtask %s: %w", id.Subtask, err)
+	for try := 1; ; try++ {
+		epochs, err := epochs(ctx, blobs, Prefix(id))
+		if err != nil {
+			return nil, fmt.Errorf("find checkpoints of subtask %s: %w", id.Subtask, err)
+		}
+		found := readAll(ctx, blobs, Prefix(id), epochs)
+		if len(found) == 0 || !errors.Is(found[0].Err, ErrMissing) || try == findTries {
+			return found, nil
+		}
 	}
-	return readAll(ctx, blobs, Prefix(id), epochs), nil
 }
 
 // epochs lists the epochs of manifests, newest first.

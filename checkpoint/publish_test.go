@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -267,6 +268,62 @@ func TestCollect(t *testing.T) {
 			after(ctx, 10*time.Minute)
 		}
 	})
+}
+
+// TestFindLooksAgain: the newest checkpoint of a listing is removed before it is read, because newer ones were published
+// meanwhile. Those are what is wanted, however often it happens.
+func TestFindLooksAgain(t *testing.T) {
+	for _, times := range []int{1, findTries - 1, findTries} {
+		synctest.Test(t, func(t *testing.T) {
+			ctx, blobs := t.Context(), blobtest.NewMemory()
+			d := newDisk(t, "0_0")
+			p := NewPublisher(Options{Blobs: blobs, Identity: d.id, WallTime: wallTime, Retain: 1})
+			epoch := uint64(0)
+			publish := func() {
+				t.Helper()
+				epoch++
+				d.commit(epoch, "a", large(fmt.Sprint(epoch)))
+				_, err := p.Publish(ctx, d.snapshot(), nil)
+				must(t, err)
+			}
+			publish()
+			removed, lists := 0, 0
+			var hook func(ctx context.Context, op, key string, do func() error) error
+			hook = func(_ context.Context, op, key string, do func() error) error {
+				if op == "list" {
+					lists++
+				}
+				if op != "get" || removed == times {
+					return do()
+				}
+				removed++
+				blobs.Hook = nil // the others' calls
+				publish()
+				for range 3 {
+					_, err := p.Collect(ctx, func() uint64 { epoch += 10; return epoch })
+					must(t, err)
+					after(ctx, 20*time.Minute)
+				}
+				if slices.Contains(blobs.Keys(""), key) {
+					t.Errorf("%s was not removed", key)
+				}
+				blobs.Hook = hook
+				return do()
+			}
+			blobs.Hook = hook
+			found, err := Find(ctx, blobs, d.id)
+			must(t, err)
+			if len(found) != 1 || lists != min(times+1, findTries) {
+				t.Fatalf("%d listings, found %+v", lists, found)
+			}
+			if times == findTries { // somebody else may find out what is wrong
+				wantErr(t, found[0].Err, ErrMissing)
+				return
+			}
+			must(t, found[0].Err)
+			must(t, d.restore(ctx, blobs, found[0].Manifest))
+		})
+	}
 }
 
 func TestCollectKeepsBlobsWhileAManifestIsUnreadable(t *testing.T) {
