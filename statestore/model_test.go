@@ -532,6 +532,9 @@ func (w *world) oneStep() {
 	for range 1 + w.r.IntN(6) {
 		w.op()
 	}
+	if w.r.IntN(20) == 0 {
+		w.readsCommitted() // not even within a step anything of it shows
+	}
 	if w.r.IntN(4) == 0 {
 		w.y.s.Rollback()
 		w.m = before
@@ -677,6 +680,7 @@ func runModel(t *testing.T, seed uint64, cache int64, near, steps int) {
 			w.oneStep()
 		case n < 85:
 			w.fatal("running", w.y.equal(w.m))
+			w.readsCommitted()
 		case n < 87:
 			w.fatal("running", w.y.drain(w.m))
 		case n < 92:
