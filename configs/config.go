@@ -166,6 +166,8 @@ type Restart struct {
 
 // Start decides what a start does when it would otherwise refuse.
 type Start struct {
+	Mode              string // latest, fresh or savepoint:<path>
+	Nonce             string
 	Offsets           string // "", state or group
 	AllowDroppedState bool
 }

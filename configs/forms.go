@@ -277,6 +277,14 @@ func checkBlobURL(s string) string {
 	return ""
 }
 
+func checkStartMode(s string) string {
+	path, ok := strings.CutPrefix(s, "savepoint:")
+	if s == "latest" || s == "fresh" || ok && path != "" {
+		return ""
+	}
+	return "latest, fresh or savepoint:<path> is wanted"
+}
+
 func checkEndpoint(s string) string {
 	if s == "" {
 		return ""

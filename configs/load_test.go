@@ -254,6 +254,8 @@ func TestFaults(t *testing.T) {
 		{args("--log.level=loud"), []string{`log.level = "loud"`, "debug, info, warn or error is wanted"}},
 		{args("--log.format=xml"), []string{"text or json is wanted"}},
 		{args("--state.store=rocksdb"), []string{"pebble or memory is wanted"}},
+		{args("--start.mode=earliest"), []string{"latest, fresh or savepoint:<path> is wanted"}},
+		{args("--start.mode=savepoint:"), []string{"latest, fresh or savepoint:<path> is wanted"}},
 		{args("--start.offsets=latest"), []string{`"", state or group is wanted`}},
 		{args("--internal.compression=none"), []string{"producer, uncompressed, gzip"}},
 		{args("--output.compression=producer"), []string{"none, gzip, snappy, lz4 or zstd is wanted"}},
