@@ -10,12 +10,16 @@ import (
 //
 //	data       0 | event time, int64 BE | payload (statestore codec of the stream's type)
 //	watermark  1 | upstream subtask, uint32 BE | watermark, int64 BE | idle, 0 or 1
+//	barrier    2 | upstream subtask, uint32 BE | id of a savepoint, text
 const (
 	frameData      = 0
 	frameWatermark = 1
+	frameBarrier   = 2
 
 	dataHeader     = 1 + 8
 	watermarkBytes = 1 + 4 + 8 + 1
+	barrierHeader  = 1 + 4
+	maxBarrierID   = 100
 )
 
 // AppendDataHeader appends the frame header of a data record; the payload follows it.
@@ -47,4 +51,15 @@ func watermarkFrame(value []byte) (upstream int, m UpstreamMark, err error) {
 	m.Watermark = int64(binary.BigEndian.Uint64(value[5:]))
 	m.Idle = value[13] == 1
 	return int(binary.BigEndian.Uint32(value[1:])), m, nil
+}
+
+func appendBarrier(dst []byte, upstream int, id string) []byte {
+	return append(binary.BigEndian.AppendUint32(append(dst, frameBarrier), uint32(upstream)), id...)
+}
+
+func barrierFrame(value []byte) (upstream int, id string, err error) {
+	if len(value) <= barrierHeader || len(value) > barrierHeader+maxBarrierID || value[0] != frameBarrier {
+		return 0, "", fmt.Errorf("decode barrier record: %d bytes are no barrier frame", len(value))
+	}
+	return int(binary.BigEndian.Uint32(value[1:])), string(value[barrierHeader:]), nil
 }

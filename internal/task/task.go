@@ -42,11 +42,13 @@ type Task struct {
 	failed   error
 	closers  []func() error
 
-	arena  arena
-	outs   []record.Output
-	taken  []record.Output // handed out by TakeOutputs, reused from the next step on
-	sealed []record.Output // handed out by Seal, reused after Committed
-	inSeal bool
+	arena   arena
+	outs    []record.Output
+	taken   []record.Output // handed out by TakeOutputs, reused from the next step on
+	sealed  []record.Output // handed out by Seal, reused after Committed
+	inSeal  bool
+	barrier string // id of the savepoint whose barrier the next Seal writes; "" = none
+	paused  bool   // external inputs wait
 
 	now         int64
 	phase       phase
@@ -99,14 +101,16 @@ type part struct {
 	kind headKind
 	bad  error // headBad
 	mark UpstreamMark
-	from int // headWatermark: upstream subtask
+	from int    // headWatermark, headBarrier: upstream subtask
+	id   string // headBarrier: of the savepoint
 
 	offset    int64
 	maxTime   int64
 	watermark int64
 	isIdle    bool
 	upstream  []UpstreamMark
-	lastSeen  int64 // processing time of the last record, for idleness
+	barriers  []string // of internal inputs: the last barrier of each upstream subtask; nil before the first
+	lastSeen  int64    // processing time of the last record, for idleness
 }
 
 type headKind uint8
@@ -116,6 +120,7 @@ const (
 	headData
 	headControl
 	headWatermark
+	headBarrier
 	headBad
 )
 
@@ -284,7 +289,10 @@ func (t *Task) Enqueue(inputIndex int, partition int32, recs []record.Record) {
 	t.buffered += len(recs)
 	if p.pos == len(p.cur) {
 		p.cur, p.pos = recs, 0
-		t.heads[p.index], p.kind = unset, headUnknown
+		p.kind = headUnknown
+		if !t.waits(p) {
+			t.heads[p.index] = unset
+		}
 		return
 	}
 	p.queue = append(p.queue, recs)
@@ -417,16 +425,10 @@ func (t *Task) look(p *part) {
 		p.kind, t.heads[p.index] = headControl, headFirst
 		return
 	}
-	if p.in.Internal && len(rec.Value) > 0 && rec.Value[0] == frameWatermark {
-		from, m, err := watermarkFrame(rec.Value)
-		if err == nil && from >= len(p.upstream) {
-			err = fmt.Errorf("decode watermark record: it is of upstream subtask %d, there are %d", from, len(p.upstream))
-		}
-		if err != nil {
+	if p.in.Internal && len(rec.Value) > 0 && rec.Value[0] != frameData {
+		if err := t.lookFrame(p, rec.Value); err != nil {
 			t.setBad(p, err)
-			return
 		}
-		p.kind, p.from, p.mark, t.heads[p.index] = headWatermark, from, m, headFirst
 		return
 	}
 	t.cur, t.phase = p, phaseDecode
@@ -438,6 +440,25 @@ func (t *Task) look(p *part) {
 		return
 	}
 	p.kind, t.heads[p.index] = headData, at
+}
+
+// lookFrame decodes a record of a repartition topic that is no data.
+func (t *Task) lookFrame(p *part, value []byte) (err error) {
+	switch value[0] {
+	case frameWatermark:
+		p.kind = headWatermark
+		p.from, p.mark, err = watermarkFrame(value)
+	case frameBarrier:
+		p.kind = headBarrier
+		p.from, p.id, err = barrierFrame(value)
+	default:
+		err = fmt.Errorf("decode repartition record: kind %d is not known to this version of millrace; a later one wrote it, so run that one", value[0])
+	}
+	if err == nil && p.from >= len(p.upstream) {
+		err = fmt.Errorf("decode repartition record: it is of upstream subtask %d, there are %d", p.from, len(p.upstream))
+	}
+	t.heads[p.index] = headFirst
+	return err
 }
 
 func (t *Task) setBad(p *part, err error) {
@@ -489,6 +510,14 @@ func (t *Task) process(p *part) error {
 		m.Watermark = max(m.Watermark, p.mark.Watermark)
 		m.Idle = p.mark.Idle
 		p.fromUpstream(t)
+	case headBarrier:
+		if p.barriers == nil {
+			p.barriers = make([]string, len(p.upstream))
+		}
+		p.barriers[p.from] = p.id
+		t.dirty = true
+		t.next(p, rec)
+		return nil
 	case headControl:
 		t.dirty = true
 		t.next(p, rec)
@@ -677,7 +706,7 @@ func (t *Task) Tick(now int64) (err error) {
 				p.setWatermark(t, in.src.OnPeriod(p.slot))
 				t.x.Op = -1
 			}
-			if in.idle > 0 && !p.isIdle && t.heads[p.index] == never && now-p.lastSeen >= in.idle {
+			if in.idle > 0 && !p.isIdle && t.heads[p.index] == never && !t.paused && now-p.lastSeen >= in.idle {
 				p.isIdle = true
 				t.moveInput(in)
 			}
@@ -752,6 +781,7 @@ func (t *Task) Seal(epoch uint64, now int64) (s *Sealed, err error) {
 	for i := range t.reparts {
 		t.writeWatermarks(i)
 	}
+	t.writeBarriers()
 	s = &Sealed{Epoch: epoch}
 	if !t.dirty && len(t.outs) == 0 {
 		s.Empty = true
@@ -854,7 +884,7 @@ func (t *Task) Stats() Stats {
 		if in.Custom {
 			s.NextTimer = min(s.NextTimer, t.lastPeriod+periodInterval)
 		}
-		if in.idle == 0 {
+		if in.idle == 0 || t.paused {
 			continue
 		}
 		for _, p := range in.parts {
