@@ -22,6 +22,9 @@ type SavepointOptions struct {
 	Version string        // of the program that asks, for people
 	// Progress is told how many subtasks are aligned, and how many have written their state, whenever that changes.
 	Progress func(aligned, written, total int)
+	// then, if set, is called with the completed savepoint while the members wait; what it returns decides what they are
+	// told, in place of the completion. Its error lets them go on as before.
+	then func(context.Context, *checkpoint.Savepoint) (func(txn.ControlState) (txn.ControlState, error), error)
 }
 
 // Errors of savepoints and stops, matched with errors.Is.
@@ -252,8 +255,17 @@ func (i *initiator) watch(ctx context.Context) (*checkpoint.Savepoint, error) {
 		if err != nil {
 			return fail(err)
 		}
+		next := func(s txn.ControlState) (txn.ControlState, error) { return i.to(s, txn.SavepointCompleted), nil }
+		if i.o.then != nil {
+			if next, err = i.o.then(dctx, done); err != nil {
+				lctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastWords)
+				defer cancel()
+				_, ferr := failSavepoint(lctx, i.control, i.sp.ID, err.Error())
+				return done, errors.Join(err, ferr)
+			}
+		}
 		lctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastWords)
-		err = i.move(lctx, txn.SavepointCompleted)
+		err = i.update(lctx, next)
 		cancel()
 		if err != nil {
 			err = fmt.Errorf("it is completed and can be used, but the members could not be told: %w", err)
@@ -276,15 +288,25 @@ func (i *initiator) ended(s txn.ControlState) error {
 
 // move goes on to the next phase, if nobody has ended the savepoint.
 func (i *initiator) move(ctx context.Context, to txn.SavepointPhase) error {
+	return i.update(ctx, func(s txn.ControlState) (txn.ControlState, error) { return i.to(s, to), nil })
+}
+
+// to is the state of the next phase.
+func (i *initiator) to(s txn.ControlState, phase txn.SavepointPhase) txn.ControlState {
+	s.Savepoint.Phase = phase
+	if phase == txn.SavepointCompleted && i.o.Stop {
+		s.Stopped = &txn.Stopped{At: time.Now().UnixMilli(), Savepoint: i.sp.Name, By: i.o.By}
+	}
+	return s
+}
+
+// update changes what is agreed upon, if nobody has ended the savepoint.
+func (i *initiator) update(ctx context.Context, next func(txn.ControlState) (txn.ControlState, error)) error {
 	_, err := i.control.Update(ctx, func(s txn.ControlState) (txn.ControlState, error) {
 		if err := i.ended(s); err != nil {
 			return s, err
 		}
-		s.Savepoint.Phase = to
-		if to == txn.SavepointCompleted && i.o.Stop {
-			s.Stopped = &txn.Stopped{At: time.Now().UnixMilli(), Savepoint: i.sp.Name, By: i.o.By}
-		}
-		return s, nil
+		return next(s)
 	})
 	return err
 }
