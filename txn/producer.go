@@ -110,7 +110,7 @@ func (c *Cluster) OpenProducer(ctx context.Context, id record.SubtaskID, topics 
 
 func (c *Cluster) openProducer(ctx context.Context, id record.SubtaskID, topics ProducerTopics, own func() (Ownership, bool)) (*Producer, error) {
 	p := &Producer{checked: -1, id: id, topics: topics, m: NewMachine(), ids: map[string][16]byte{},
-		healer: healer{c: c, offsets: true, txnID: fmt.Sprintf("%s-%d-%d", c.opts.AppID, id.SubTopology, id.Index)}}
+		healer: healer{c: c, offsets: true, txnID: c.transactionalID(id)}}
 	if failpoint.Planted(failpoint.UnfencedZombie) {
 		p.txnID += fmt.Sprintf("-%x", time.Now().UnixNano())
 	}

@@ -82,41 +82,13 @@ type OpenTransactions struct {
 // AppTopics are the topics that the app reads, writes and keeps its state in, sorted, as its control topic tells, with
 // that topic. Nothing is created. The error wraps ErrNoApp if the app never ran here.
 func (c *Cluster) AppTopics(ctx context.Context) ([]string, error) {
-	topic := c.opts.AppID + "-control"
-	dctx, cancel := c.deadline(ctx)
-	infos, err := c.topicIDs(dctx, []string{topic})
-	cancel()
-	if err != nil {
-		return nil, fmt.Errorf("read control topic: %w", err)
-	}
-	if infos[topic].Partitions == 0 {
-		return nil, fmt.Errorf("read control topic %s: %w: the topic does not exist; is app.id right, and was the app started?", topic, ErrNoApp)
-	}
-	tp := record.TopicPartition{Topic: topic}
-	var state *controlRecord
-	// To the last stable offset: an open transaction in the control topic is what we may have been called for.
-	stable, err := c.StableOffsets(ctx, []record.TopicPartition{tp})
-	if err != nil {
-		return nil, fmt.Errorf("read control topic: %w", err)
-	}
-	err = c.ReadCommitted(ctx, tp, 0, stable[tp], func(r record.Record) error {
-		if string(r.Key) != string(controlKey) {
-			return nil
-		}
-		var err error
-		if state, err = decodeControl(r.Value); err != nil {
-			err = fmt.Errorf("read %s at offset %d: %w", tp, r.Offset, err)
-		}
-		return err
-	})
+	state, err := c.ReadControl(ctx, c.opts.AppID)
 	if err != nil {
 		return nil, err
 	}
-	names := []string{topic}
-	if state != nil {
-		for name := range state.TopicIDs {
-			names = append(names, name)
-		}
+	names := []string{ControlTopic(c.opts.AppID)}
+	for name := range state.TopicIDs {
+		names = append(names, name)
 	}
 	slices.Sort(names)
 	return slices.Compact(names), nil
