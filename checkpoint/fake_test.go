@@ -7,11 +7,13 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/cockroachdb/pebble/v2/vfs"
 	"go.uber.org/goleak"
 
 	"github.com/millrace-stream/millrace/checkpoint/blob"
 	"github.com/millrace-stream/millrace/statestore"
 	"github.com/millrace-stream/millrace/statestore/memstore"
+	"github.com/millrace-stream/millrace/statestore/pebblestore"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -41,13 +43,55 @@ type disk struct {
 	dir   statestore.Dir
 	id    statestore.Identity
 	store statestore.Store
+	fs    vfs.FS // nil: in memory, without files
+	snaps []statestore.Snapshot
 }
 
 func newDisk(t testing.TB, subtask string) *disk {
-	d := &disk{t: t, dir: memstore.NewDir(testApp), id: testIdentity(subtask)}
+	return openDisk(&disk{t: t, dir: memstore.NewDir(testApp), id: testIdentity(subtask)})
+}
+
+// newFileDisk is one with files, in a file system in memory.
+func newFileDisk(t testing.TB, subtask string) *disk {
+	t.Helper()
+	fs := vfs.NewMem()
+	dir, err := pebblestore.OpenDir("/state", testApp, pebblestore.Options{FS: fs, CacheBytes: 1 << 20})
+	must(t, err)
+	return openDisk(&disk{t: t, dir: dir, id: testIdentity(subtask), fs: fs})
+}
+
+func openDisk(d *disk) *disk {
 	d.open()
-	t.Cleanup(func() { must(t, errors.Join(d.store.Close(), d.dir.Close())) })
+	d.t.Cleanup(func() {
+		var err error
+		for _, snap := range d.snaps {
+			err = errors.Join(err, snap.Close())
+		}
+		must(d.t, errors.Join(err, d.store.Close(), d.dir.Close()))
+		d.clean()
+	})
 	return d
+}
+
+// clean fails if there is something beside the store: what was staged, what was replaced, snapshots that were closed.
+func (d *disk) clean() {
+	d.t.Helper()
+	if d.fs == nil {
+		return
+	}
+	folder := fmt.Sprintf("/state/%d", d.id.Incarnation)
+	names, err := d.fs.List(folder)
+	must(d.t, err)
+	for _, name := range names {
+		path := folder + "/" + name
+		if strings.HasSuffix(name, ".snapshots") {
+			if inside, err := d.fs.List(path); err != nil || len(inside) > 0 {
+				d.t.Errorf("%s still holds %v, %v", path, inside, err)
+			}
+		} else if name != d.id.Subtask {
+			d.t.Errorf("%s is left", path)
+		}
+	}
 }
 
 func (d *disk) open() {
@@ -78,6 +122,7 @@ func (d *disk) snapshot() statestore.Snapshot {
 	d.t.Helper()
 	s, err := d.store.(statestore.Checkpointer).Checkpoint()
 	must(d.t, err)
+	d.snaps = append(d.snaps, s)
 	return s
 }
 

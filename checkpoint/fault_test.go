@@ -18,8 +18,21 @@ import (
 
 var errBroken = errors.New("503 slow down")
 
-// breakCall makes the n-th call fail: before the store has done anything, or after, so that the answer is lost.
-func breakCall(blobs *blobtest.Memory, n int, after bool) (fired *bool) {
+// fault is how a call fails.
+type fault int
+
+const (
+	failBefore fault = iota // the store does nothing
+	failAfter               // the store does it, and its answer is lost
+	failTorn                // the store does half of it
+)
+
+func (f fault) String() string {
+	return [...]string{"before it is done", "after it is done", "in its midst"}[f]
+}
+
+// breakCall makes the n-th call fail.
+func breakCall(blobs *blobtest.Memory, n int, how fault) (fired *bool) {
 	var calls atomic.Int64
 	fired = new(bool)
 	blobs.Hook = func(_ context.Context, _, _ string, do func() error) error {
@@ -27,7 +40,10 @@ func breakCall(blobs *blobtest.Memory, n int, after bool) (fired *bool) {
 			return do()
 		}
 		*fired = true
-		if after {
+		switch how {
+		case failTorn:
+			return blobtest.ErrTorn
+		case failAfter:
 			if err := do(); err != nil {
 				return err
 			}
@@ -47,18 +63,18 @@ func tell(t *testing.T, run string) {
 // faults runs a scenario once for each call to the store that it makes, with that call failing, and once for each time it
 // passes each of some failpoints. The scenario begins the fault, and ends it.
 func faults(t *testing.T, points []string, run func(t *testing.T, fault func(blobs *blobtest.Memory) (heal func()))) {
-	for _, after := range []bool{false, true} {
+	for _, how := range []fault{failBefore, failAfter, failTorn} {
 		for n := 1; ; n++ {
 			var fired *bool
 			synctest.Test(t, func(t *testing.T) { // it ends the test when something failed in it
-				defer tell(t, fmt.Sprintf("with call %d failing, after it was done: %v", n, after))
+				defer tell(t, fmt.Sprintf("with call %d failing %s", n, how))
 				run(t, func(blobs *blobtest.Memory) func() {
-					fired = breakCall(blobs, n, after)
+					fired = breakCall(blobs, n, how)
 					return func() { blobs.Hook = nil }
 				})
 			})
 			if !*fired {
-				t.Logf("%d calls failed, after they were done: %v", n-1, after)
+				t.Logf("%d calls failed %s", n-1, how)
 				break
 			}
 		}
@@ -131,7 +147,7 @@ func TestAnyFaultOfPublishAndCollect(t *testing.T) {
 		must(t, round())
 		must(t, round())
 		heal := fault(blobs)
-		for range 4 {
+		for range 7 { // until blobs are removed, too
 			_ = round() // an alarm, no more
 		}
 		heal()
@@ -166,15 +182,28 @@ func TestAnyFaultOfPublishAndCollect(t *testing.T) {
 		if keys := blobs.Keys(Prefix(d.id) + "/blobs/"); !slices.Equal(keys, slices.Sorted(maps.Keys(named))) {
 			t.Errorf("blobs %v, of which are named %v", keys, named)
 		}
+		if len(blobs.Unfinished) > 0 {
+			t.Errorf("unfinished uploads %v", blobs.Unfinished)
+		}
 	})
 }
 
+// noise is a value that no store compresses to what travels in the manifest.
+func noise(seed uint64) string { return string(blobtest.Random(seed, 2*maxInline)) }
+
 // TestAnyFaultOfRestore: the store is the old one, and the next attempt succeeds.
 func TestAnyFaultOfRestore(t *testing.T) {
+	t.Run("memory", func(t *testing.T) { anyFaultOfRestore(t, newDisk) })
+	t.Run("files", func(t *testing.T) { anyFaultOfRestore(t, newFileDisk) })
+}
+
+func anyFaultOfRestore(t *testing.T, newDisk func(testing.TB, string) *disk) {
 	faults(t, []string{failpoint.MidRestore, failpoint.BeforeAdopt}, func(t *testing.T, fault func(*blobtest.Memory) func()) {
 		ctx, blobs := t.Context(), blobtest.NewMemory()
 		d := newDisk(t, "0_0")
-		d.commit(4, fill("a")...)
+		for epoch := uint64(1); epoch <= 20; epoch++ {
+			d.commit(epoch, fmt.Sprint(epoch), noise(epoch))
+		}
 		// Publishing passes none of the failpoints.
 		_, err := publisher(blobs, "0_0", "one").Publish(ctx, d.snapshot(), nil)
 		must(t, err)
@@ -200,6 +229,7 @@ func TestAnyFaultOfRestore(t *testing.T) {
 			if got := other.content(); len(got) != 1 || got["own"] != "state" {
 				t.Errorf("the store was touched")
 			}
+			other.clean()
 			must(t, attempt())
 		}
 		if !maps.Equal(other.content(), d.content()) {
@@ -217,7 +247,7 @@ func TestAnyFaultOfSavepoint(t *testing.T) {
 		s := NewSavepoints(blobs, testApp, nil, nil)
 		var disks []*disk
 		for _, subtask := range []string{"0_0", "0_1"} {
-			d := newDisk(t, subtask)
+			d := newFileDisk(t, subtask)
 			d.commit(1, fill(subtask)...)
 			disks = append(disks, d)
 		}
@@ -236,7 +266,7 @@ func TestAnyFaultOfSavepoint(t *testing.T) {
 			_, err = s.Complete(ctx, sp)
 			return err
 		}
-		copied := newDisk(t, "0_1")
+		copied := newFileDisk(t, "0_1")
 		copied.commit(9, "own", "state")
 		use := func() error {
 			sp, err := s.Show(ctx, "v1")
@@ -260,10 +290,11 @@ func TestAnyFaultOfSavepoint(t *testing.T) {
 		if err == nil && useErr != nil && len(copied.content()) != 1 {
 			t.Error("the store was touched")
 		}
+		copied.clean()
 		deleteErr := remove()
 		heal()
-		if deleteErr == nil && len(blobs.Keys("")) > 0 {
-			t.Errorf("deleted, but left %v", blobs.Keys(""))
+		if deleteErr == nil && len(blobs.Keys(""))+len(blobs.Unfinished) > 0 {
+			t.Errorf("deleted, but left %v and unfinished uploads %v", blobs.Keys(""), blobs.Unfinished)
 		}
 		after(ctx, 2*time.Minute)
 		if sp, err := s.Show(ctx, "v1"); err == nil {
@@ -285,8 +316,8 @@ func TestAnyFaultOfSavepoint(t *testing.T) {
 		_, err = s.Verify(ctx, "v1", nil)
 		must(t, err)
 		must(t, remove())
-		if keys := blobs.Keys(""); len(keys) > 0 {
-			t.Errorf("left %s", strings.Join(keys, " "))
+		if keys := blobs.Keys(""); len(keys)+len(blobs.Unfinished) > 0 {
+			t.Errorf("left %s, unfinished uploads %v", strings.Join(keys, " "), blobs.Unfinished)
 		}
 	})
 }

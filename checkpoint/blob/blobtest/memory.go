@@ -20,17 +20,24 @@ import (
 // runs.
 type Memory struct {
 	mu    sync.Mutex
+	torn  int // uploads so far that broke off
 	Blobs map[string][]byte
 	Times map[string]time.Time // when each was made
 	Puts  int                  // done by Put
+	// Unfinished are uploads that broke off.
+	Unfinished []blob.Upload
 	// Hook is called around each call that reaches the store, with the name of the operation, its first key, and what
-	// the store does. It decides whether that is done, and what the caller is told.
+	// the store does. It decides whether that is done, and what the caller is told. With ErrTorn half of it is done.
 	Hook func(ctx context.Context, op, key string, do func() error) error
 	// OnList changes what a listing shows. OnDelete and OnCreate are told of each key.
 	OnList   func(keys []string) []string
 	OnDelete func(key string)
 	OnCreate func(key string, data []byte)
 }
+
+// ErrTorn is a call that breaks off in its midst: of what is put an unfinished upload stays, of the keys to be deleted half are
+// gone, of a listing and of contents half arrive. Of other calls nothing is done.
+var ErrTorn = errors.New("connection broken in the midst of it by the test")
 
 // NewMemory returns an empty one.
 func NewMemory() *Memory { return &Memory{Blobs: map[string][]byte{}, Times: map[string]time.Time{}} }
@@ -63,7 +70,7 @@ func (f *Memory) call(ctx context.Context, op, key string, do func() error) erro
 
 // Put implements blob.Store.
 func (f *Memory) Put(ctx context.Context, key string, b blob.Body) error {
-	return f.call(ctx, "put", key, func() error {
+	err := f.call(ctx, "put", key, func() error {
 		r, err := b.Open()
 		if err != nil {
 			return err
@@ -80,6 +87,13 @@ func (f *Memory) Put(ctx context.Context, key string, b blob.Body) error {
 		f.Puts++
 		return nil
 	})
+	if errors.Is(err, ErrTorn) {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.torn++
+		f.Unfinished = append(f.Unfinished, blob.Upload{Key: key, ID: fmt.Sprint(f.torn), Started: time.Now()})
+	}
+	return err
 }
 
 // Create implements blob.Store.
@@ -115,14 +129,23 @@ func (f *Memory) Get(ctx context.Context, key string) (data []byte, err error) {
 // Open implements blob.Store.
 func (f *Memory) Open(ctx context.Context, key string, offset int64) (io.ReadCloser, error) {
 	var data []byte
-	err := f.call(ctx, "open", key, func() error {
+	read := func() error {
 		old, ok := f.Blobs[key]
 		if !ok {
 			return blob.ErrNotFound
 		}
 		data = old[offset:]
 		return nil
-	})
+	}
+	err := f.call(ctx, "open", key, read)
+	if torn := err; errors.Is(err, ErrTorn) {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		if err := read(); err != nil {
+			return nil, torn
+		}
+		return io.NopCloser(io.MultiReader(bytes.NewReader(data[:len(data)/2]), failing{torn})), nil
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -146,7 +169,7 @@ func (f *Memory) Stat(ctx context.Context, key string) (info blob.Info, err erro
 func (f *Memory) List(ctx context.Context, prefix string) iter.Seq2[blob.Info, error] {
 	return func(yield func(blob.Info, error) bool) {
 		var all []blob.Info
-		err := f.call(ctx, "list", prefix, func() error {
+		list := func() error {
 			all = all[:0]
 			keys := slices.Collect(maps.Keys(f.Blobs))
 			if f.OnList != nil {
@@ -159,15 +182,23 @@ func (f *Memory) List(ctx context.Context, prefix string) iter.Seq2[blob.Info, e
 				}
 			}
 			return nil
-		})
-		if err != nil {
-			yield(blob.Info{}, err)
-			return
+		}
+		err := f.call(ctx, "list", prefix, list)
+		if errors.Is(err, ErrTorn) {
+			f.mu.Lock()
+			_ = list() // it always can
+			f.mu.Unlock()
+			all = all[:len(all)/2]
+		} else if err != nil {
+			all = nil
 		}
 		for _, info := range all {
 			if !yield(info, nil) {
 				return
 			}
+		}
+		if err != nil {
+			yield(blob.Info{}, err)
 		}
 	}
 }
@@ -177,25 +208,50 @@ func (f *Memory) Delete(ctx context.Context, keys ...string) error {
 	if len(keys) == 0 {
 		return nil
 	}
-	return f.call(ctx, "delete", keys[0], func() error {
+	remove := func(keys []string) {
 		for _, key := range keys {
 			if _, ok := f.Blobs[key]; ok && f.OnDelete != nil {
 				f.OnDelete(key)
 			}
 			delete(f.Blobs, key)
 		}
-		return nil
-	})
+	}
+	err := f.call(ctx, "delete", keys[0], func() error { remove(keys); return nil })
+	if errors.Is(err, ErrTorn) {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		remove(keys[:(len(keys)+1)/2])
+	}
+	return err
 }
 
 // Uploads implements blob.Store.
-func (f *Memory) Uploads(context.Context, string, time.Duration) ([]blob.Upload, error) {
-	return nil, nil
+func (f *Memory) Uploads(ctx context.Context, prefix string, olderThan time.Duration) (all []blob.Upload, err error) {
+	err = f.call(ctx, "uploads", prefix, func() error {
+		all = f.unfinished(prefix, olderThan)
+		return nil
+	})
+	return all, err
 }
 
 // AbortUploads implements blob.Store.
-func (f *Memory) AbortUploads(ctx context.Context, prefix string, _ time.Duration) ([]blob.Upload, error) {
-	return nil, f.call(ctx, "abort", prefix, func() error { return nil })
+func (f *Memory) AbortUploads(ctx context.Context, prefix string, olderThan time.Duration) (all []blob.Upload, err error) {
+	err = f.call(ctx, "abort", prefix, func() error {
+		all = f.unfinished(prefix, olderThan)
+		f.Unfinished = slices.DeleteFunc(f.Unfinished, func(u blob.Upload) bool { return slices.Contains(all, u) })
+		return nil
+	})
+	return all, err
+}
+
+// unfinished uploads; the lock is held.
+func (f *Memory) unfinished(prefix string, olderThan time.Duration) (all []blob.Upload) {
+	for _, u := range f.Unfinished {
+		if strings.HasPrefix(u.Key, prefix) && time.Since(u.Started) >= olderThan {
+			all = append(all, u)
+		}
+	}
+	return all
 }
 
 // Check implements blob.Store.
