@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math/bits"
 	"slices"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -17,9 +18,13 @@ import (
 // protocolName is the name of our assignment protocol in JoinGroup. Members with another one cannot join the group.
 const protocolName = "millrace"
 
-// metadataVersion is the first byte of our user data in JoinGroup and SyncGroup. A member with another version gets
-// no subtask. Fields are only ever added together with a new version.
-const metadataVersion = 1
+// The first byte of our user data in JoinGroup and SyncGroup. A member with a version that the leader does not know gets
+// no subtask. Fields are only ever added together with a new version. Version 2 is spoken only by members that keep
+// standbys, and to them: where nobody does, all is as in version 1, so that members of both understand each other.
+const (
+	metadataVersion        = 1
+	metadataVersionStandby = 2
+)
 
 // validate checks that subtasks can be told from partitions: every subtask has one, and none has two subtasks.
 func (l Layout) validate() error {
@@ -134,8 +139,12 @@ type groupMember struct {
 	// Eligible is false for a member with another fingerprint or metadata version: it gets nothing.
 	Eligible bool
 	Owned    []record.SubtaskID
-	// Held are subtasks whose state lies on the member's disk from an earlier life. It is only a hint.
-	Held []record.SubtaskID
+	// Kept are subtasks whose state lies on the member's disk: from an earlier life, or as a standby. For the balance it is
+	// only a hint; preferState goes by it.
+	Kept []Kept
+	// Keeps says that the member can be given standbys.
+	Keeps bool
+	Rack  string // "" = not known
 }
 
 // key orders members in a way that survives a restart of static members.
@@ -146,26 +155,45 @@ func (m groupMember) key() string {
 	return "1" + m.ID
 }
 
-// balance gives every subtask one owner among the eligible members. It is a pure function of layout and the set of
-// members. In this order it sees to it that
-//   - in each sub-topology, and in total, members differ by at most one subtask;
-//   - as many subtasks as that allows stay with their owner;
-//   - as many of the others as is easily found go where their state lies (Held).
-//
-// The result is nil if nobody is eligible.
-func balance(l Layout, members []groupMember) map[string][]record.SubtaskID {
+// eligible are the members that can be given something, in an order that survives a restart of static members.
+func eligible(members []groupMember) []groupMember {
 	var ms []groupMember
 	for _, m := range members {
 		if m.Eligible {
 			ms = append(ms, m)
 		}
 	}
-	if len(ms) == 0 {
-		return nil
-	}
 	slices.SortFunc(ms, func(a, b groupMember) int {
 		return cmp.Or(cmp.Compare(a.key(), b.key()), cmp.Compare(a.ID, b.ID))
 	})
+	return ms
+}
+
+// owners tells which of the members owns what. If two claim the same subtask, the older generation is out of date.
+func owners(ms []groupMember) map[record.SubtaskID]int {
+	owner := make(map[record.SubtaskID]int)
+	for i, m := range ms {
+		for _, id := range m.Owned {
+			if j, ok := owner[id]; !ok || m.Generation > ms[j].Generation {
+				owner[id] = i
+			}
+		}
+	}
+	return owner
+}
+
+// balance gives every subtask one owner among the eligible members. It is a pure function of layout and the set of
+// members. In this order it sees to it that
+//   - in each sub-topology, and in total, members differ by at most one subtask;
+//   - as many subtasks as that allows stay with their owner;
+//   - as many of the others as is easily found go where their state lies (Kept), the least behind first.
+//
+// The result is nil if nobody is eligible.
+func balance(l Layout, members []groupMember) map[string][]record.SubtaskID {
+	ms := eligible(members)
+	if len(ms) == 0 {
+		return nil
+	}
 	subs := slices.Clone(l.Subs)
 	slices.SortFunc(subs, func(a, b LayoutSub) int { return a.ID - b.ID })
 	known := make(map[record.SubtaskID]bool)
@@ -173,31 +201,29 @@ func balance(l Layout, members []groupMember) map[string][]record.SubtaskID {
 		known[id] = true
 	}
 
-	// Who owns what. If two claim the same subtask, the older generation is out of date.
-	owner := make(map[record.SubtaskID]int)
-	for i, m := range ms {
-		for _, id := range m.Owned {
-			if !known[id] {
-				continue
-			}
-			if j, ok := owner[id]; !ok || m.Generation > ms[j].Generation {
-				owner[id] = i
-			}
+	owner := owners(ms)
+	for id := range owner {
+		if !known[id] {
+			delete(owner, id)
 		}
 	}
-	holds := make([]map[record.SubtaskID]bool, len(ms))
-	owned := make([][]int, len(ms)) // member, sub: how many
+	holds := make([]map[record.SubtaskID]int, len(ms)) // member: how far behind, as behind tells
+	owned := make([][]int, len(ms))                    // member, sub: how many
 	held := make([][]int, len(ms))
 	pos := make(map[int]int)
 	for j, s := range subs {
 		pos[s.ID] = j
 	}
 	for i, m := range ms {
-		holds[i] = make(map[record.SubtaskID]bool)
+		holds[i] = make(map[record.SubtaskID]int)
 		owned[i], held[i] = make([]int, len(subs)), make([]int, len(subs))
-		for _, id := range m.Held {
-			if o, ok := owner[id]; known[id] && !holds[i][id] && (!ok || o != i) {
-				holds[i][id] = true
+		for _, k := range m.Kept {
+			id := k.Subtask
+			if _, twice := holds[i][id]; twice || !known[id] {
+				continue
+			}
+			if o, ok := owner[id]; !ok || o != i {
+				holds[i][id] = behind(k.Lag)
 				held[i][pos[id.SubTopology]]++
 			}
 		}
@@ -217,9 +243,14 @@ func balance(l Layout, members []groupMember) map[string][]record.SubtaskID {
 		for i := range ms {
 			left[i] = quota[i][j]
 		}
-		// An owner that must give something up gives what lies on somebody else's disk too.
+		// An owner that must give something up gives what lies on the disk of somebody who has room.
 		elsewhere := func(id record.SubtaskID) bool {
-			return slices.ContainsFunc(holds, func(h map[record.SubtaskID]bool) bool { return h[id] })
+			for i := range ms {
+				if _, ok := holds[i][id]; ok && quota[i][j] > owned[i][j] {
+					return true
+				}
+			}
+			return false
 		}
 		stays := make([]bool, s.Parallelism)
 		for _, wanted := range []bool{false, true} {
@@ -240,18 +271,18 @@ func balance(l Layout, members []groupMember) map[string][]record.SubtaskID {
 		}
 		var rest []record.SubtaskID
 		for _, id := range free {
-			given := false
+			to := -1
 			for i := range ms {
-				if left[i] > 0 && holds[i][id] {
-					left[i]--
-					out[ms[i].ID] = append(out[ms[i].ID], id)
-					given = true
-					break
+				if b, ok := holds[i][id]; ok && left[i] > 0 && (to < 0 || b < holds[to][id]) {
+					to = i
 				}
 			}
-			if !given {
+			if to < 0 {
 				rest = append(rest, id)
+				continue
 			}
+			left[to]--
+			out[ms[to].ID] = append(out[ms[to].ID], id)
 		}
 		i := 0
 		for _, id := range rest {
@@ -395,18 +426,40 @@ func handOver(l Layout, target map[string][]record.SubtaskID, claims map[record.
 type joinData struct {
 	Fingerprint   string
 	LayoutVersion int
-	Held          []record.SubtaskID
+	Kept          []Kept
+	Keeps         bool   // from here on: version 2
+	Rack          string // only if Keeps
 }
 
+// encode writes, in version 1: version, layout version, fingerprint, number of kept states, per state sub-topology and
+// index. Version 2 has behind each of these twice its lag code (0 = not known, else 1 + its bits), plus 1 if it is a
+// standby; and the rack at the end.
 func (d joinData) encode() []byte {
 	b := []byte{metadataVersion}
+	if d.Keeps {
+		b[0] = metadataVersionStandby
+	}
 	b = binary.AppendUvarint(b, uint64(d.LayoutVersion))
-	b = binary.AppendUvarint(b, uint64(len(d.Fingerprint)))
-	b = append(b, d.Fingerprint...)
-	b = binary.AppendUvarint(b, uint64(len(d.Held)))
-	for _, id := range d.Held {
-		b = binary.AppendUvarint(b, uint64(id.SubTopology))
-		b = binary.AppendUvarint(b, uint64(id.Index))
+	b = appendString(b, d.Fingerprint)
+	b = binary.AppendUvarint(b, uint64(len(d.Kept)))
+	for _, k := range d.Kept {
+		b = binary.AppendUvarint(b, uint64(k.Subtask.SubTopology))
+		b = binary.AppendUvarint(b, uint64(k.Subtask.Index))
+		if !d.Keeps {
+			continue
+		}
+		code := uint64(0)
+		if k.Lag >= 0 {
+			code = 1 + uint64(bits.Len64(uint64(k.Lag)))
+		}
+		code *= 2
+		if k.Standby {
+			code++
+		}
+		b = binary.AppendUvarint(b, code)
+	}
+	if d.Keeps {
+		b = appendString(b, d.Rack)
 	}
 	return b
 }
@@ -414,9 +467,14 @@ func (d joinData) encode() []byte {
 // errMetadata: user data of a group member that this version does not understand.
 var errMetadata = errors.New("group member metadata is of another version or damaged")
 
+// decodeJoinData reads what encode wrote. A lag comes back as the greatest with as many bits.
 func decodeJoinData(b []byte) (d joinData, err error) {
 	r := byteReader{b: b}
-	if r.byte() != metadataVersion {
+	switch r.byte() {
+	case metadataVersion:
+	case metadataVersionStandby:
+		d.Keeps = true
+	default:
 		return d, errMetadata
 	}
 	d.LayoutVersion = int(r.uvarint())
@@ -426,7 +484,21 @@ func decodeJoinData(b []byte) (d joinData, err error) {
 		if r.bad {
 			break
 		}
-		d.Held = append(d.Held, record.SubtaskID{SubTopology: int(r.uvarint()), Index: int(r.uvarint())})
+		k := Kept{Subtask: record.SubtaskID{SubTopology: int(r.uvarint()), Index: int(r.uvarint())}, Lag: -1}
+		if d.Keeps {
+			code := r.uvarint()
+			k.Standby = code&1 == 1
+			switch code /= 2; {
+			case code > 64:
+				r.bad = true
+			case code > 0:
+				k.Lag = 1<<(code-1) - 1
+			}
+		}
+		d.Kept = append(d.Kept, k)
+	}
+	if d.Keeps {
+		d.Rack = r.string()
 	}
 	if r.bad || len(r.b) != 0 {
 		return joinData{}, errMetadata
@@ -439,27 +511,52 @@ func decodeJoinData(b []byte) (d joinData, err error) {
 type syncData struct {
 	Fingerprint   string // of the leader
 	LayoutVersion int
-	Refused       bool // the leader could not use this member
+	Refused       bool      // the leader could not use this member
+	Standbys      []Standby // what the member keeps besides its subtasks; version 2
 }
 
+// encode writes, in version 1: version, refused (0, 1), layout version, fingerprint. Version 2 adds the number of
+// standbys, per standby sub-topology, index, and whether it is to take over (0, 1).
 func (d syncData) encode() []byte {
 	b := []byte{metadataVersion, 0}
+	if len(d.Standbys) > 0 {
+		b[0] = metadataVersionStandby
+	}
 	if d.Refused {
 		b[1] = 1
 	}
 	b = binary.AppendUvarint(b, uint64(d.LayoutVersion))
-	b = binary.AppendUvarint(b, uint64(len(d.Fingerprint)))
-	return append(b, d.Fingerprint...)
+	b = appendString(b, d.Fingerprint)
+	if len(d.Standbys) > 0 {
+		b = binary.AppendUvarint(b, uint64(len(d.Standbys)))
+		for _, s := range d.Standbys {
+			b = binary.AppendUvarint(b, uint64(s.Subtask.SubTopology))
+			b = binary.AppendUvarint(b, uint64(s.Subtask.Index))
+			b = appendBool(b, s.WarmUp)
+		}
+	}
+	return b
 }
 
 func decodeSyncData(b []byte) (d syncData, err error) {
 	r := byteReader{b: b}
-	if r.byte() != metadataVersion {
+	version := r.byte()
+	if version != metadataVersion && version != metadataVersionStandby {
 		return d, errMetadata
 	}
 	d.Refused = r.byte() == 1
 	d.LayoutVersion = int(r.uvarint())
 	d.Fingerprint = r.string()
+	if version == metadataVersionStandby {
+		for range r.uvarint() {
+			if r.bad {
+				break
+			}
+			d.Standbys = append(d.Standbys, Standby{
+				Subtask: record.SubtaskID{SubTopology: int(r.uvarint()), Index: int(r.uvarint())}, WarmUp: r.byte() == 1,
+			})
+		}
+	}
 	if r.bad || len(r.b) != 0 {
 		return syncData{}, errMetadata
 	}
@@ -506,6 +603,7 @@ func (r *byteReader) string() string {
 // balancer is our kgo.GroupBalancer: whole subtasks, cooperative. It holds no state of its own.
 type balancer struct {
 	layout Layout
+	rack   string
 	// synced is told every assignment, on kgo's group goroutine, before kgo acts on it. What it returns is what we take.
 	synced func(assigned map[string][]int32, d syncData, err error) map[string][]int32
 }
@@ -523,7 +621,7 @@ func (b *balancer) JoinGroupMetadata(_ []string, current map[string][]int32, gen
 	meta.Default()
 	meta.Version = 2 // with owned partitions and generation (KIP-429, KIP-792)
 	meta.Topics = b.layout.topics()
-	meta.UserData = joinData{b.layout.Fingerprint, b.layout.Version, b.layout.Held}.encode()
+	meta.UserData = b.joinData().encode()
 	for _, t := range slices.Sorted(maps.Keys(current)) {
 		op := kmsg.NewConsumerMemberMetadataOwnedPartition()
 		op.Topic, op.Partitions = t, current[t]
@@ -531,6 +629,18 @@ func (b *balancer) JoinGroupMetadata(_ []string, current map[string][]int32, gen
 	}
 	meta.Generation = generation
 	return meta.AppendTo(nil)
+}
+
+// joinData is what this member tells the leader at this moment.
+func (b *balancer) joinData() joinData {
+	d := joinData{Fingerprint: b.layout.Fingerprint, LayoutVersion: b.layout.Version, Keeps: b.layout.Standbys > 0}
+	if b.layout.Keeper != nil {
+		d.Kept = b.layout.Keeper.Kept()
+	}
+	if d.Keeps {
+		d.Rack = b.rack
+	}
+	return d
 }
 
 // ParseSyncAssignment implements kgo.GroupBalancer.
@@ -591,13 +701,13 @@ func (b memberBalancer) Balance(map[string]int32) kgo.IntoSyncAssignment {
 			}
 			if d, err := decodeJoinData(meta.UserData); err == nil {
 				m.Eligible = d.Fingerprint == b.layout.Fingerprint && d.LayoutVersion == b.layout.Version
-				m.Held = d.Held
+				m.Kept, m.Keeps, m.Rack = d.Kept, d.Keeps, d.Rack
 			}
 			m.Owned = b.layout.subtasksIn(current)
 		}
 		members = append(members, m)
 	}
-	given := handOver(b.layout, balance(b.layout, members), claims)
+	given, standbys := assign(b.layout, members, claims)
 	plan := make(syncPlan, 0, len(members))
 	for _, m := range members {
 		parts := make(map[string][]int32)
@@ -612,7 +722,7 @@ func (b memberBalancer) Balance(map[string]int32) kgo.IntoSyncAssignment {
 			slices.Sort(at.Partitions)
 			a.Topics = append(a.Topics, at)
 		}
-		a.UserData = syncData{b.layout.Fingerprint, b.layout.Version, !m.Eligible}.encode()
+		a.UserData = syncData{b.layout.Fingerprint, b.layout.Version, !m.Eligible, standbys[m.ID]}.encode()
 		sa := kmsg.NewSyncGroupRequestGroupAssignment()
 		sa.MemberID, sa.MemberAssignment = m.ID, a.AppendTo(nil)
 		plan = append(plan, sa)

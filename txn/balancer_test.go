@@ -219,7 +219,7 @@ func TestBalanceGivesStateBackToItsHolder(t *testing.T) {
 	// b was away: a and c run everything. What comes back to b is what lies on its disk.
 	got := balance(l, []groupMember{
 		{ID: "a", Eligible: true, Owned: []record.SubtaskID{all[0], all[1], all[2]}},
-		{ID: "b", Eligible: true, Held: []record.SubtaskID{all[1], all[4]}},
+		{ID: "b", Eligible: true, Kept: []Kept{{Subtask: all[1], Lag: -1}, {Subtask: all[4], Lag: -1}}},
 		{ID: "c", Eligible: true, Owned: []record.SubtaskID{all[3], all[4], all[5]}},
 	})
 	checkBalanced(t, l, got, 3)
@@ -371,7 +371,7 @@ func TestBalancerSpeaksKafka(t *testing.T) {
 		t.Fatalf("first round: got %v, want %v", round1, want1)
 	}
 	for i, d := range told {
-		if want := (syncData{"abc", 2, i >= 2}); d != want {
+		if want := (syncData{"abc", 2, i >= 2, nil}); !reflect.DeepEqual(d, want) {
 			t.Errorf("member %d is told %+v, want %+v", i+1, d, want)
 		}
 	}
@@ -391,10 +391,10 @@ func TestLayoutValidate(t *testing.T) {
 		"no fingerprint": {Subs: ok.Subs},
 		"no subs":        {Fingerprint: "f"},
 		"twice":          {Fingerprint: "f", Subs: append(slices.Clone(ok.Subs), ok.Subs...)},
-		"shared topic":   {Fingerprint: "f", Subs: append(slices.Clone(ok.Subs), LayoutSub{1, 1, []LayoutInput{{"a", 2}}})},
-		"too wide":       {Fingerprint: "f", Subs: []LayoutSub{{0, 3, []LayoutInput{{"a", 2}}}}},
-		"parallelism":    {Fingerprint: "f", Subs: []LayoutSub{{0, 0, []LayoutInput{{"a", 2}}}}},
-		"no partitions":  {Fingerprint: "f", Subs: []LayoutSub{{0, 1, []LayoutInput{{"a", 2}, {"b", 0}}}}},
+		"shared topic":   {Fingerprint: "f", Subs: append(slices.Clone(ok.Subs), LayoutSub{1, 1, []LayoutInput{{"a", 2}}, false})},
+		"too wide":       {Fingerprint: "f", Subs: []LayoutSub{{0, 3, []LayoutInput{{"a", 2}}, false}}},
+		"parallelism":    {Fingerprint: "f", Subs: []LayoutSub{{0, 0, []LayoutInput{{"a", 2}}, false}}},
+		"no partitions":  {Fingerprint: "f", Subs: []LayoutSub{{0, 1, []LayoutInput{{"a", 2}, {"b", 0}}, false}}},
 	} {
 		if l.validate() == nil {
 			t.Errorf("%s: no error", name)
@@ -430,8 +430,11 @@ func TestLayoutPartitionsAndSubtasksAgree(t *testing.T) {
 }
 
 func FuzzJoinData(f *testing.F) {
-	f.Add(joinData{"f", 1, []record.SubtaskID{{SubTopology: 1, Index: 2}}}.encode())
-	f.Add(syncData{"f", 1, true}.encode())
+	id := record.SubtaskID{SubTopology: 1, Index: 2}
+	f.Add(joinData{"f", 1, []Kept{{id, false, -1}}, false, ""}.encode())
+	f.Add(joinData{"f", 1, []Kept{{id, true, 127}, {id, false, -1}}, true, "rack-1"}.encode())
+	f.Add(syncData{"f", 1, true, nil}.encode())
+	f.Add(syncData{"f", 1, false, []Standby{{id, true}, {id, false}}}.encode())
 	f.Add([]byte{metadataVersion, 1, 255, 255, 255, 255, 15})
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if d, err := decodeJoinData(b); err == nil {
@@ -441,7 +444,7 @@ func FuzzJoinData(f *testing.F) {
 			}
 		}
 		if d, err := decodeSyncData(b); err == nil {
-			if again, err := decodeSyncData(d.encode()); err != nil || again != d {
+			if again, err := decodeSyncData(d.encode()); err != nil || !reflect.DeepEqual(again, d) {
 				t.Fatalf("%+v came back as %+v, %v", d, again, err)
 			}
 		}
@@ -452,7 +455,7 @@ func BenchmarkBalance(b *testing.B) {
 	r := rand.New(rand.NewPCG(1, 1))
 	l := Layout{Version: 1, Fingerprint: "f"}
 	for j := range 8 {
-		l.Subs = append(l.Subs, LayoutSub{j, 60, []LayoutInput{{fmt.Sprint("t", j), 60}}})
+		l.Subs = append(l.Subs, LayoutSub{j, 60, []LayoutInput{{fmt.Sprint("t", j), 60}}, true})
 	}
 	ms := someMembers(r, 40)
 	ownedAtRandom(r, l, ms)

@@ -27,6 +27,7 @@ type Group struct {
 
 	started chan struct{} // closed when cl is set: kgo may join before NewClient has returned to us
 	calls   chan handlerCall
+	keep    chan struct{} // cap 1: standbys has changed
 	errs    chan error
 	wg      sync.WaitGroup // the handler and poll goroutines
 
@@ -40,6 +41,7 @@ type Group struct {
 	changed    chan struct{} // closed and replaced whenever something above changes
 	told       bool          // the handler knows that this is a member
 	dying      bool          // no commit can succeed any more: what is revoked from here on is lost
+	standbys   []Standby     // as last assigned
 	callCtx    context.Context
 	cancelCall context.CancelFunc // ends a running Revoked
 	mismatch   *time.Timer        // runs while the group's assignment is of another topology
@@ -73,7 +75,7 @@ func (c *Cluster) Join(ctx context.Context, l Layout, h GroupHandler) (*Group, e
 	gctx, stop := context.WithCancel(context.Background())
 	g := &Group{
 		c: c, layout: l, handler: h, stop: stop,
-		started: make(chan struct{}), calls: make(chan handlerCall), errs: make(chan error, 1),
+		started: make(chan struct{}), calls: make(chan handlerCall), keep: make(chan struct{}, 1), errs: make(chan error, 1),
 		generation: -1, owned: make(map[record.SubtaskID]bool), changed: make(chan struct{}),
 	}
 	g.callCtx, g.cancelCall = context.WithCancel(context.Background())
@@ -82,7 +84,7 @@ func (c *Cluster) Join(ctx context.Context, l Layout, h GroupHandler) (*Group, e
 		kgo.WithContext(gctx),
 		kgo.ConsumerGroup(o.AppID),
 		kgo.ConsumeTopics(l.topics()...),
-		kgo.Balancers(&balancer{layout: l, synced: g.synced}),
+		kgo.Balancers(&balancer{layout: l, rack: o.Rack, synced: g.synced}),
 		kgo.SessionTimeout(o.SessionTimeout),
 		kgo.HeartbeatInterval(o.HeartbeatInterval),
 		kgo.RebalanceTimeout(o.RebalanceTimeout),
@@ -235,8 +237,10 @@ func (g *Group) synced(assigned map[string][]int32, d syncData, err error) map[s
 			g.mismatch.Stop()
 			g.mismatch = nil
 		}
+		g.setStandbys(d.Standbys)
 		return assigned
 	}
+	g.setStandbys(nil)
 	// The leader has balanced another topology. This may pass: a static member that comes back gets what was decided
 	// before, and old members may be going right now. So we wait a little with nothing before we give up.
 	if g.mismatch == nil && !g.dying {
@@ -254,6 +258,27 @@ func (g *Group) synced(assigned map[string][]int32, d syncData, err error) map[s
 		g.cl.ForceRebalance()
 	}
 	return map[string][]int32{}
+}
+
+// setStandbys passes on what the member keeps; g.mu is held.
+func (g *Group) setStandbys(s []Standby) {
+	if g.layout.Keeper == nil || slices.Equal(g.standbys, s) {
+		return
+	}
+	g.standbys = s
+	select {
+	case g.keep <- struct{}{}:
+	default:
+	}
+}
+
+// Rejoin makes the group balance anew: what this member keeps has changed in a way that matters (Standby.WarmUp).
+func (g *Group) Rejoin() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if !g.dying {
+		g.cl.ForceRebalance()
+	}
 }
 
 // assigned, revoked and lost are kgo's callbacks, never two at once.
@@ -319,7 +344,21 @@ func (g *Group) call(kind callKind, ids []record.SubtaskID) {
 }
 
 func (g *Group) runHandler() {
-	for c := range g.calls {
+	for {
+		var c handlerCall
+		select {
+		case <-g.keep:
+			g.mu.Lock()
+			standbys := g.standbys
+			g.mu.Unlock()
+			g.layout.Keeper.Keep(standbys)
+			continue
+		case next, ok := <-g.calls:
+			if !ok {
+				return
+			}
+			c = next
+		}
 		switch c.kind {
 		case callAssigned:
 			g.handler.Assigned(c.ids)

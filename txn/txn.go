@@ -77,9 +77,36 @@ type Layout struct {
 	Version     int // of the join metadata
 	Fingerprint string
 	Subs        []LayoutSub
-	// Held are subtasks whose state lies on this member's disk from an earlier life: a hint, so that a member that
-	// comes back after its session is over gets them again. Optional.
-	Held []record.SubtaskID
+	// Standbys is how many members besides the owner keep a copy of the state of each stateful subtask, at most. The word
+	// of the group's leader counts; a member with 0 is given none.
+	Standbys int
+	// Keeper is this member's side of it. Optional.
+	Keeper Keeper
+}
+
+// Keeper knows of the states that lie on a member's disk.
+type Keeper interface {
+	// Kept tells them, those of owned subtasks left out. It is asked at every join and must not block. With it a member that
+	// comes back after its session is over gets its subtasks again, and a takeover goes where the state is.
+	Kept() []Kept
+	// Keep: these states are to be kept from now on, and no others. It is called from the goroutine that calls the
+	// GroupHandler, not for each assignment if several follow each other, and must not block. An assignment that makes one of
+	// them an owned subtask may be told before it.
+	Keep(standbys []Standby)
+}
+
+// Kept is a state on a member's disk.
+type Kept struct {
+	Subtask record.SubtaskID
+	Standby bool  // it follows the changelog
+	Lag     int64 // how many changelog records it is behind; -1 = not known. Coarse: the leader hears its number of bits
+}
+
+// Standby is a state that a member keeps.
+type Standby struct {
+	Subtask record.SubtaskID
+	// WarmUp: the member is to take the subtask over once its state is up to date, which it tells by joining again (Group.Rejoin).
+	WarmUp bool
 }
 
 // LayoutSub is one sub-topology. Subtask k of Parallelism owns the partitions p with p mod Parallelism = k of every
@@ -88,6 +115,7 @@ type LayoutSub struct {
 	ID          int
 	Parallelism int
 	Inputs      []LayoutInput
+	Stateful    bool // it has state that a standby can keep
 }
 
 // LayoutInput is one input topic.

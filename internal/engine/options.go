@@ -33,6 +33,11 @@ type Options struct {
 
 	Checkpoints Checkpoints
 
+	// Standbys is how many members besides the owner keep a copy of each state up to date; 0 = none.
+	Standbys int
+	// CleanupDelay is how long the state of a subtask stays on this disk after the subtask went to another member; 0 = for ever.
+	CleanupDelay time.Duration
+
 	ReplicationFactor   int16  // of internal topics; 0 and -1 = the broker's default
 	InternalCompression string // compression.type of internal topics; default "producer"
 

@@ -315,7 +315,7 @@ func (r *resolved) topicNames() []string {
 func (r *resolved) layout() txn.Layout {
 	l := txn.Layout{Version: 1, Fingerprint: r.fingerprint}
 	for _, s := range r.subs {
-		ls := txn.LayoutSub{ID: s.plan.ID, Parallelism: s.parallelism}
+		ls := txn.LayoutSub{ID: s.plan.ID, Parallelism: s.parallelism, Stateful: len(s.plan.Stores) > 0}
 		for _, in := range s.inputs {
 			ls.Inputs = append(ls.Inputs, txn.LayoutInput{Topic: in.topic, Partitions: in.partitions})
 		}

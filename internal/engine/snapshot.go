@@ -19,6 +19,7 @@ func (w *Worker) Status() Status {
 	}
 	subs := w.list()
 	topo, cluster, owners := w.topo, w.cluster, w.owners
+	st.Standbys = w.keeper.status()
 	w.mu.Unlock()
 	if topo == nil {
 		return st

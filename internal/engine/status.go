@@ -19,6 +19,7 @@ type Status struct {
 	Incarnation uint64          `json:"incarnation"`
 	Fingerprint string          `json:"fingerprint"`
 	Subtasks    []SubtaskStatus `json:"subtasks"` // those of this worker, sorted by id
+	Standbys    []StandbyStatus `json:"standbys"` // those of this worker, sorted by id
 	Owners      []OwnerStatus   `json:"owners"`   // of all subtasks of the app, as far as known
 }
 

@@ -9,6 +9,8 @@
 //	checkpointer     one per running subtask, if checkpoints are kept: publishes snapshots of its store
 //	janitor          one per worker: deletes consumed repartition records, checks topic identities, asks who owns what
 //	follower         one per worker: reads the control topic
+//	standby          one per state that is kept for a subtask of another member: follows its changelog
+//	standby poll     one per worker, if it keeps standbys: polls for them with a consumer of their own
 //
 // All end with Run. A subtask is dropped, never aborted in place: for every outcome but Committed it closes its
 // producer, forgets its memory and takes over again from what is committed.
@@ -53,6 +55,7 @@ type Worker struct {
 	stopping bool
 	topicIDs map[string][16]byte
 	owners   map[record.SubtaskID]txn.Owner // as last heard; replaced, never changed
+	keeper   *keeper                        // of states that are not owned
 
 	fatal chan error     // cap 1: first error that stops the worker
 	wg    sync.WaitGroup // subtasks
@@ -64,7 +67,7 @@ const concurrentCommits = 8
 // New makes a worker; Run starts it.
 func New(opts Options) *Worker {
 	opts.ensureDefaults()
-	return &Worker{
+	w := &Worker{
 		opts:            opts,
 		log:             opts.Logger.With("app", opts.Kafka.AppID),
 		state:           StateStarting,
@@ -75,6 +78,8 @@ func New(opts Options) *Worker {
 		totals:          map[record.SubtaskID]*totals{},
 		fatal:           make(chan error, 1),
 	}
+	w.keeper = newKeeper(w)
+	return w
 }
 
 // Run runs the worker until ctx ends, then stops gracefully: every subtask commits what it has processed and lets go,
@@ -127,13 +132,23 @@ func (w *Worker) run(ctx context.Context) error {
 	helpers.Go(func() { w.janitor(inner) })
 	helpers.Go(func() { w.follow(inner, control) })
 	defer func() { cancel(); helpers.Wait(); consumer.Close() }()
+	if w.opts.Standbys > 0 {
+		standbys, err := cluster.NewConsumer()
+		if err != nil {
+			return w.startError(ctx, err)
+		}
+		w.keeper.poll = newPollLoop(standbys, w.log.With("consumer", "standbys"))
+		helpers.Go(func() { w.keeper.poll.run(inner); standbys.Close() })
+	}
 
 	w.setState(StateJoining)
 	layout := w.topo.layout()
-	layout.Held, err = w.held()
+	held, err := w.held()
 	if err != nil {
 		return w.startError(ctx, err)
 	}
+	w.keeper.hold(held)
+	layout.Standbys, layout.Keeper = w.opts.Standbys, w.keeper
 	group, err := cluster.Join(ctx, layout, handler{w})
 	if err != nil {
 		return w.startError(ctx, err)
@@ -191,6 +206,7 @@ func (w *Worker) stop(failure error) error {
 	w.mu.Lock()
 	w.state = StateStopping
 	w.stopping = true
+	w.keeper.endAll()
 	subs := w.list()
 	w.mu.Unlock()
 	for _, s := range subs {
@@ -399,6 +415,9 @@ func (h handler) Assigned(ids []record.SubtaskID) {
 		if prev != nil && !prev.letGo() {
 			continue // still running: nothing was taken away
 		}
+		if standby := w.keeper.release(id); standby != nil {
+			prev = standby
+		}
 		t := w.totals[id]
 		if t == nil {
 			t = &totals{}
@@ -524,6 +543,7 @@ func (w *Worker) janitor(ctx context.Context) {
 		}
 		w.askOwners(cctx)
 		cancel()
+		w.keeper.clean()
 	}
 }
 
