@@ -5,14 +5,28 @@ import (
 	"github.com/millrace-stream/millrace/statestore"
 )
 
-// stateCodec is the codec of state values of type V; it collects an error if there is none.
-func stateCodec[V any](n *node, what string) statestore.Codec[V] {
+// stateCodec is the codec of the operator's state of type V, with the migrations that it was given; it collects an error
+// if there is none.
+func stateCodec[V any](n *node, what string) (statestore.Codec[V], []string) {
 	c, err := statestore.CodecOf[V]()
 	if err != nil {
 		n.fail("%s: %w", what, err)
-		return nil
+		return nil, nil
 	}
-	return c
+	m := n.migrations
+	n.migrations = nil
+	if c, err = statestore.Migrating(c, m...); err != nil {
+		n.fail("%w", err)
+	}
+	return c, schemasOf(m)
+}
+
+func schemasOf(migrations []statestore.Migration) []string {
+	var schemas []string
+	for _, m := range migrations {
+		schemas = append(schemas, m.Schema())
+	}
+	return schemas
 }
 
 func schemaOf[V any](c statestore.Codec[V]) string {
@@ -25,7 +39,7 @@ func schemaOf[V any](c statestore.Codec[V]) string {
 // Reduce keeps one value for each key: the first is kept as it is, each later one is combined with what is kept, and
 // every record emits the new value. State: "<id>/value". Flink: reduce.
 func Reduce[K comparable, T any](from KeyedStream[K, T], id string, f func(kept, v T) T, o ...Option) KeyedStream[K, T] {
-	return running(from, "reduce", id, f != nil, func(acc *T, existed bool, v T) {
+	return running(from, "reduce", id, "", f != nil, func(acc *T, existed bool, v T) {
 		if existed {
 			v = f(*acc, v)
 		}
@@ -36,7 +50,7 @@ func Reduce[K comparable, T any](from KeyedStream[K, T], id string, f func(kept,
 // RunningAggregate keeps an accumulator for each key over all time; every record emits the result of it. State:
 // "<id>/value".
 func RunningAggregate[K comparable, T, A, R any](from KeyedStream[K, T], id string, agg Aggregator[T, A], result func(K, A, T) R, o ...Option) KeyedStream[K, R] {
-	return running(from, "running-aggregate", id, agg.Add != nil && result != nil, agg.add(), result, o)
+	return running(from, "running-aggregate", id, agg.name, agg.Add != nil && result != nil, agg.add(), result, o)
 }
 
 // add is Add with Init.
@@ -53,12 +67,13 @@ func (a Aggregator[T, A]) add() func(acc *A, existed bool, v T) {
 	}
 }
 
-func running[K comparable, T, A, R any](from KeyedStream[K, T], kind, id string, complete bool, add func(acc *A, existed bool, v T), result func(K, A, T) R, o []Option) KeyedStream[K, R] {
+func running[K comparable, T, A, R any](from KeyedStream[K, T], kind, id, aggregate string, complete bool, add func(acc *A, existed bool, v T), result func(K, A, T) R, o []Option) KeyedStream[K, R] {
 	s := from.must()
 	n := s.n.t.add(kind, spaceOperator, id, s.n).with(o)
 	n.need(complete, "function")
-	codec := stateCodec[A](n, "state type")
-	n.store("value", statestore.KindTable, s.keys.schema(), schemaOf(codec))
+	codec, migrations := stateCodec[A](n, "state type")
+	spec := n.store("value", statestore.KindTable, s.keys.schema(), schemaOf(codec))
+	spec.Aggregate, spec.Migrations = aggregate, migrations
 	out := newKeyed[K, R](n, s.keys)
 	s.attach(func(b *builder) keyedStep[K, T] {
 		next, op := out.s.step(b), b.op(n)

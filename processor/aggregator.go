@@ -9,6 +9,8 @@ type Aggregator[T, A any] struct {
 	Add    func(acc *A, v T)   // adds a value; must be set
 	Merge  func(into, from *A) // joins two accumulators; only windows that merge need it
 	Remove func(acc *A, v T)   // takes a value out again; only tables with changing rows need it
+
+	name string // of the library's own: what accumulators of equal types mean; "" = unknown
 }
 
 // Fold makes an Aggregator of the function that adds a value. Its accumulator begins as the zero A.
@@ -30,12 +32,12 @@ type Number interface {
 
 // Count counts values.
 func Count[T any]() Aggregator[T, int64] {
-	return Aggregator[T, int64]{Add: func(a *int64, _ T) { *a++ }, Merge: func(a, b *int64) { *a += *b }, Remove: func(a *int64, _ T) { *a-- }}
+	return Aggregator[T, int64]{name: "count", Add: func(a *int64, _ T) { *a++ }, Merge: func(a, b *int64) { *a += *b }, Remove: func(a *int64, _ T) { *a-- }}
 }
 
 // Sum adds up f of the values. It wraps around as Go's numbers do.
 func Sum[T any, N Number](f func(T) N) Aggregator[T, N] {
-	return Aggregator[T, N]{Add: func(a *N, v T) { *a += f(v) }, Merge: func(a, b *N) { *a += *b }, Remove: func(a *N, v T) { *a -= f(v) }}
+	return Aggregator[T, N]{name: "sum", Add: func(a *N, v T) { *a += f(v) }, Merge: func(a, b *N) { *a += *b }, Remove: func(a *N, v T) { *a -= f(v) }}
 }
 
 // Extreme is the accumulator of Min and Max.
@@ -46,16 +48,17 @@ type Extreme[N cmp.Ordered] struct {
 
 // Min keeps the least f of the values.
 func Min[T any, N cmp.Ordered](f func(T) N) Aggregator[T, Extreme[N]] {
-	return extreme(f, func(a, b N) bool { return a < b })
+	return extreme("min", f, func(a, b N) bool { return a < b })
 }
 
 // Max keeps the greatest f of the values.
 func Max[T any, N cmp.Ordered](f func(T) N) Aggregator[T, Extreme[N]] {
-	return extreme(f, func(a, b N) bool { return a > b })
+	return extreme("max", f, func(a, b N) bool { return a > b })
 }
 
-func extreme[T any, N cmp.Ordered](f func(T) N, better func(a, b N) bool) Aggregator[T, Extreme[N]] {
+func extreme[T any, N cmp.Ordered](name string, f func(T) N, better func(a, b N) bool) Aggregator[T, Extreme[N]] {
 	return Aggregator[T, Extreme[N]]{
+		name: name,
 		Add: func(a *Extreme[N], v T) {
 			if n := f(v); !a.Seen || better(n, a.Value) {
 				a.Value, a.Seen = n, true
@@ -86,6 +89,7 @@ func (m Mean) Value() float64 {
 // Avg averages f of the values.
 func Avg[T any](f func(T) float64) Aggregator[T, Mean] {
 	return Aggregator[T, Mean]{
+		name:   "avg",
 		Add:    func(a *Mean, v T) { a.Sum += f(v); a.Count++ },
 		Merge:  func(a, b *Mean) { a.Sum += b.Sum; a.Count += b.Count },
 		Remove: func(a *Mean, v T) { a.Sum -= f(v); a.Count-- },
@@ -101,6 +105,9 @@ type Pair[A, B any] struct {
 // Both runs two aggregators side by side.
 func Both[T, A, B any](a Aggregator[T, A], b Aggregator[T, B]) Aggregator[T, Pair[A, B]] {
 	both := Aggregator[T, Pair[A, B]]{}
+	if a.name != "" && b.name != "" {
+		both.name = "both(" + a.name + ", " + b.name + ")"
+	}
 	if a.Add != nil && b.Add != nil {
 		both.Add = func(p *Pair[A, B], v T) { a.Add(&p.First, v); b.Add(&p.Second, v) }
 	}

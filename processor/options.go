@@ -3,6 +3,7 @@ package processor
 import (
 	"github.com/millrace-stream/millrace/internal/record"
 	"github.com/millrace-stream/millrace/internal/task"
+	"github.com/millrace-stream/millrace/statestore"
 )
 
 // Policy says what becomes of a record that an operator cannot process. The record leaves no other trace: state,
@@ -93,6 +94,12 @@ func Parallelism(n int) Option {
 		}
 		nd.parallelism = n
 	}}
+}
+
+// MigrateState gives the state of an aggregation or Reduce migrations (statestore.Migrate): they read the accumulators
+// that an earlier program kept as another type. States of Process get theirs where they are declared.
+func MigrateState(migrations ...statestore.Migration) Option {
+	return Option{func(n *node) { n.migrations = append(n.migrations, migrations...) }}
 }
 
 // MaxRecordBytes bounds the size of the records that a sink or KeyBy writes, below what the topic takes

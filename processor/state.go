@@ -9,7 +9,7 @@ import (
 
 // declare notes a state of an operator at build, and finds its spec again when a subtask is made. open is false at
 // build and after an error.
-func (c *keyedContext[K]) declare(name string, kind statestore.Kind, key, val string, err error) (spec statestore.Spec, open bool) {
+func (c *keyedContext[K]) declare(name string, kind statestore.Kind, key, val string, migrations []statestore.Migration, err error) (spec statestore.Spec, open bool) {
 	bad := func(format string, args ...any) {
 		c.errs = append(c.errs, fmt.Errorf("state %q: %w", name, fmt.Errorf(format, args...)))
 	}
@@ -30,7 +30,7 @@ func (c *keyedContext[K]) declare(name string, kind statestore.Kind, key, val st
 		return spec, false
 	}
 	if c.b == nil {
-		c.n.store(name, kind, key, val)
+		c.n.store(name, kind, key, val).Migrations = schemasOf(migrations)
 		return spec, false
 	}
 	return c.n.specOf(name), true
@@ -41,6 +41,14 @@ func (c *keyedContext[K]) opened(name string, err error) {
 	if err != nil {
 		c.errs = append(c.errs, fmt.Errorf("state %q: %w", name, err))
 	}
+}
+
+func migratingCodec[V any](migrations []statestore.Migration) (statestore.Codec[V], error) {
+	c, err := statestore.CodecOf[V]()
+	if err != nil {
+		return nil, err
+	}
+	return statestore.Migrating(c, migrations...)
 }
 
 // ValueState is one value for each key. Flink: ValueState.
@@ -55,11 +63,11 @@ type valueOps[V any] interface {
 }
 
 // Value makes the handle of a value state: in a setup function, with a name that is unique in the operator. V must be
-// storable. State: "<operator id>/<name>".
-func Value[V any, K comparable](ctx StateContext[K], name string) *ValueState[V] {
+// storable. Migrations read the values that an earlier program kept as another type. State: "<operator id>/<name>".
+func Value[V any, K comparable](ctx StateContext[K], name string, migrations ...statestore.Migration) *ValueState[V] {
 	c := ctx.keyed()
-	codec, err := statestore.CodecOf[V]()
-	spec, open := c.declare(name, statestore.KindTable, c.keys.schema(), schemaOf(codec), err)
+	codec, err := migratingCodec[V](migrations)
+	spec, open := c.declare(name, statestore.KindTable, c.keys.schema(), schemaOf(codec), migrations, err)
 	k := &keyedValue[K, V]{c: c}
 	if open {
 		k.t, err = statestore.NewTable(c.b.state(), spec, c.keys.codec, codec)
@@ -118,10 +126,10 @@ type listOps[E any] interface {
 }
 
 // List makes the handle of a list state: see Value.
-func List[E any, K comparable](ctx StateContext[K], name string) *ListState[E] {
+func List[E any, K comparable](ctx StateContext[K], name string, migrations ...statestore.Migration) *ListState[E] {
 	c := ctx.keyed()
-	codec, err := statestore.CodecOf[E]()
-	spec, open := c.declare(name, statestore.KindList, c.keys.schema(), schemaOf(codec), err)
+	codec, err := migratingCodec[E](migrations)
+	spec, open := c.declare(name, statestore.KindList, c.keys.schema(), schemaOf(codec), migrations, err)
 	k := &keyedList[K, E]{c: c}
 	if open {
 		k.l, err = statestore.NewList(c.b.state(), spec, c.keys.codec, codec)
@@ -167,10 +175,10 @@ type mapOps[MK comparable, V any] interface {
 }
 
 // MapOf makes the handle of a map state: see Value. The entries are ordered by MK.
-func MapOf[MK comparable, V any, K comparable](ctx StateContext[K], name string) *MapState[MK, V] {
+func MapOf[MK comparable, V any, K comparable](ctx StateContext[K], name string, migrations ...statestore.Migration) *MapState[MK, V] {
 	c := ctx.keyed()
 	keys, err := statestore.KeyCodecOf[MK]()
-	codec, err2 := statestore.CodecOf[V]()
+	codec, err2 := migratingCodec[V](migrations)
 	if err == nil {
 		err = err2
 	}
@@ -178,7 +186,7 @@ func MapOf[MK comparable, V any, K comparable](ctx StateContext[K], name string)
 	if err == nil {
 		schema += " / " + keys.Schema() // the map key is part of the store's key
 	}
-	spec, open := c.declare(name, statestore.KindMap, schema, schemaOf(codec), err)
+	spec, open := c.declare(name, statestore.KindMap, schema, schemaOf(codec), migrations, err)
 	k := &keyedMap[K, MK, V]{c: c}
 	if open {
 		k.m, err = statestore.NewMap(c.b.state(), spec, c.keys.codec, keys, codec)

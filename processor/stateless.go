@@ -170,6 +170,7 @@ func KeyBy[T any, K comparable](from Flow[T], id string, key func(T) K, o ...Opt
 	r.source = &sourceInfo{topic: id, internal: true, from: w, layout: task.InputLayout{Internal: true}}
 	if keys.codec != nil && values != nil {
 		w.detail = keys.codec.Schema() + " -> " + values.Schema()
+		r.source.keySchema, r.source.valueSchema = keys.codec.Schema(), values.Schema()
 	}
 	out := newKeyed[K, T](r, keys)
 

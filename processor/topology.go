@@ -70,10 +70,13 @@ type node struct {
 	source            *sourceInfo // a topic is read here
 	output            *outputInfo // a topic is written here
 	specs             []statestore.Spec
-	timed             bool // it looks at its watermark
-	deadLetters       bool // it may write dead letters whatever the policies
+	migrations        []statestore.Migration // not yet taken by a state
+	timed             bool                   // it looks at its watermark
+	deadLetters       bool                   // it may write dead letters whatever the policies
 	sides             map[string]*side
 	lateTag, lateType string // of LateTo
+
+	groupOf func(key []byte) (statestore.Group, error) // of the keys of its stores; set before specs are
 }
 
 type sourceInfo struct {
@@ -83,6 +86,8 @@ type sourceInfo struct {
 	layout   task.InputLayout
 	open     func(b *builder) task.Source
 	internal bool
+	// Of a repartition topic: how keys and values are written.
+	keySchema, valueSchema string
 }
 
 type outputInfo struct {
@@ -154,18 +159,19 @@ func (n *node) need(given bool, what string) {
 	}
 }
 
-// store declares a store of the operator.
-func (n *node) store(name string, kind statestore.Kind, key, val string) {
-	s := statestore.Spec{Name: n.id + "/" + name, Kind: kind, KeyType: key, ValType: val}
+// store declares a store of the operator; the caller may add to the spec.
+func (n *node) store(name string, kind statestore.Kind, key, val string) *statestore.Spec {
+	s := statestore.Spec{Name: n.id + "/" + name, Kind: kind, KeyType: key, ValType: val, Operator: n.kind}
 	s.ID = statestore.StoreID(s.Name)
 	n.specs = append(n.specs, s)
+	return &n.specs[len(n.specs)-1]
 }
 
 // expiring declares a store whose entries are not needed any more life after their last write.
-func (n *node) expiring(name string, kind statestore.Kind, key, val string, life time.Duration) {
-	n.store(name, kind, key, val)
-	s := &n.specs[len(n.specs)-1]
+func (n *node) expiring(name string, kind statestore.Kind, key, val string, life time.Duration) *statestore.Spec {
+	s := n.store(name, kind, key, val)
 	s.Expiring, s.Life = true, life
+	return s
 }
 
 // display is the operator's name in errors and metrics.
@@ -348,8 +354,9 @@ func (s *sub) compile() (errs []error) {
 			continue
 		}
 		s.wm[n] = len(s.layout.Nodes)
-		// Operator ids hold no slash.
-		l := task.NodeLayout{ID: fmt.Sprintf("%s/%d", n.kind, len(s.layout.Nodes)), Inputs: ins}
+		// Without an id nothing is kept under it, or an operator added in front would make it another's: the watermark
+		// follows from the inputs, and those behind it keep their own.
+		l := task.NodeLayout{Inputs: ins}
 		if n.timed || repart {
 			l.ID = n.id
 		}
@@ -409,7 +416,11 @@ func (s *sub) describe(sites bool) string {
 			fmt.Fprintf(&b, "    writes topic %s\n", n.output.topic)
 		}
 		for _, spec := range n.specs {
-			fmt.Fprintf(&b, "    store %s: %s -> %s\n", spec.Name, spec.KeyType, spec.ValType)
+			fmt.Fprintf(&b, "    store %s: %s -> %s", spec.Name, spec.KeyType, spec.ValType)
+			if spec.Aggregate != "" {
+				fmt.Fprintf(&b, " (%s)", spec.Aggregate)
+			}
+			b.WriteByte('\n')
 		}
 	}
 	return b.String()
@@ -432,6 +443,9 @@ func (t *Topology) Plan() (*task.Plan, error) {
 				read[n.source.topic] = n
 			}
 		}
+		if len(n.migrations) > 0 {
+			errs = append(errs, fmt.Errorf("%s: %s: MigrateState: it has no state whose type it knows; give the migrations to the operator that keeps the state, those of Process to Value, List or MapOf", n.site, n.kind))
+		}
 		for _, spec := range n.specs {
 			if other, ok := stores[spec.ID]; ok {
 				errs = append(errs, fmt.Errorf("%s: %s %q: store %s has the same id as store %s; rename one of them", n.site, n.kind, n.id, spec.Name, other))
@@ -452,11 +466,12 @@ func (t *Topology) Plan() (*task.Plan, error) {
 		for _, n := range s.nodes {
 			of[n] = s.id
 		}
-		st := &task.SubTopology{ID: s.id, Outputs: s.outputs, Stores: s.stores, Parallelism: s.parallelism, Describe: s.describe(true), New: s.newTask}
+		st := &task.SubTopology{ID: s.id, Outputs: s.outputs, Stores: s.stores, Parallelism: s.parallelism, Describe: s.describe(true), New: s.newTask, KeyGroup: s.keyGroup}
 		for _, n := range s.inputs {
 			in := task.Input{Topic: n.source.topic, Internal: n.source.internal, Start: n.source.start, Idle: n.source.layout.Idle}
 			if f := n.source.from; f != nil {
 				in.Upstream, in.Partitions = of[f], n.parallelism
+				in.KeySchema, in.ValueSchema = n.source.keySchema, n.source.valueSchema
 			}
 			st.Inputs = append(st.Inputs, in)
 		}

@@ -52,13 +52,13 @@ func (w WindowedStream[K, T]) LateTo(tag OutputTag[T]) WindowedStream[K, T] {
 // Aggregate folds the values of each key and window; result makes of it what is emitted when the window fires. State:
 // "<id>/windows". Flink: aggregate with AggregateFunction and ProcessWindowFunction.
 func Aggregate[K comparable, T, A, R any](w WindowedStream[K, T], id string, agg Aggregator[T, A], result func(Window[K], A) R, o ...Option) KeyedStream[K, R] {
-	return windowed(w, "aggregate", id, agg.Add != nil && result != nil, agg.add(), result, o)
+	return windowed(w, "aggregate", id, agg.name, agg.Add != nil && result != nil, agg.add(), result, o)
 }
 
 // ReduceWindow combines the values of each key and window to one, which is emitted when the window fires. State:
 // "<id>/windows". Flink: reduce on a WindowedStream.
 func ReduceWindow[K comparable, T any](w WindowedStream[K, T], id string, f func(kept, v T) T, o ...Option) KeyedStream[K, T] {
-	return windowed(w, "reduce-window", id, f != nil, func(acc *T, existed bool, v T) {
+	return windowed(w, "reduce-window", id, "", f != nil, func(acc *T, existed bool, v T) {
 		if existed {
 			v = f(*acc, v)
 		}
@@ -66,7 +66,7 @@ func ReduceWindow[K comparable, T any](w WindowedStream[K, T], id string, f func
 	}, func(_ Window[K], acc T) T { return acc }, o)
 }
 
-func windowed[K comparable, T, A, R any](w WindowedStream[K, T], kind, id string, complete bool, add func(acc *A, existed bool, v T), result func(Window[K], A) R, o []Option) KeyedStream[K, R] {
+func windowed[K comparable, T, A, R any](w WindowedStream[K, T], kind, id, aggregate string, complete bool, add func(acc *A, existed bool, v T), result func(Window[K], A) R, o []Option) KeyedStream[K, R] {
 	s := w.s.must()
 	n := s.n.t.add(kind, spaceOperator, id, s.n).with(o)
 	n.timed = true
@@ -90,8 +90,9 @@ func windowed[K comparable, T, A, R any](w WindowedStream[K, T], kind, id string
 	if w.lateness > 0 {
 		n.detail += " allowed-lateness " + w.lateness.String()
 	}
-	codec := stateCodec[A](n, "state type")
-	n.expiring("windows", statestore.KindWindows, s.keys.schema(), schemaOf(codec), time.Duration(w.assigner.Size())*time.Millisecond+w.lateness)
+	codec, migrations := stateCodec[A](n, "state type")
+	spec := n.expiring("windows", statestore.KindWindows, s.keys.schema(), schemaOf(codec), time.Duration(w.assigner.Size())*time.Millisecond+w.lateness)
+	spec.Windows, spec.Aggregate, spec.Migrations = w.assigner.Layout(), aggregate, migrations
 	out := newKeyed[K, R](n, s.keys)
 	s.attach(func(b *builder) keyedStep[K, T] {
 		store, err := statestore.NewWindows(b.state(), n.specOf("windows"), s.keys.codec, codec)

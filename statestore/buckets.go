@@ -91,9 +91,11 @@ func (b *buckets[V]) get(prefix []byte, insert bool) *bucket[V] {
 			}
 			k.elems = append(k.elems, e)
 			k.live++
-			b.account(b.elemSize(e))
 			return true
 		})
+	}
+	for _, e := range k.elems { // not before all could be decoded
+		b.account(b.elemSize(e))
 	}
 	b.m[k.prefix] = k
 	b.account(b.bucketSize(k))

@@ -181,6 +181,9 @@ func (c *cache[V]) lookup(key []byte, insert bool) (uint32, *entry[V]) {
 		return c.insert(h, key)
 	}
 	val, ok := c.x.get(c.physical(key))
+	if ok {
+		c.x.check(c.prefix, key, val)
+	}
 	// An absent key is remembered too: a Get is mostly followed by a Set.
 	i, e := c.insert(h, key)
 	if ok {
@@ -633,6 +636,10 @@ func (c *cache[V]) load() {
 		if c.x.s.used >= limit {
 			c.complete = false
 			return false
+		}
+		if !c.x.readable(c.prefix, key[len(c.prefix):], val) {
+			c.complete = false // who asks for it hears why
+			return true
 		}
 		key = c.stored(key)
 		i, e := c.insert(c.hash(key), key)

@@ -15,6 +15,7 @@ type List[K comparable, E any] struct {
 
 // NewList opens a store of kind KindList in s.
 func NewList[K comparable, E any](s *State, spec Spec, kc KeyCodec[K], ec Codec[E]) (*List[K, E], error) {
+	spec = s.place(spec)
 	x, err := newValues(s, spec, ec)
 	if err != nil {
 		return nil, err

@@ -12,6 +12,7 @@ type Map[K, MK comparable, V any] struct {
 
 // NewMap opens a store of kind KindMap in s.
 func NewMap[K, MK comparable, V any](s *State, spec Spec, kc KeyCodec[K], mkc KeyCodec[MK], vc Codec[V]) (*Map[K, MK, V], error) {
+	spec = s.place(spec)
 	x, err := newValues(s, spec, vc)
 	if err != nil {
 		return nil, err

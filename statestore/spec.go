@@ -1,6 +1,9 @@
 package statestore
 
-import "time"
+import (
+	"strconv"
+	"time"
+)
 
 // ID names a store on disk and in changelogs. It is derived from the store's name (see StoreID), so that adding an
 // operator never renames the state of another. 0 is reserved.
@@ -26,6 +29,15 @@ type Spec struct {
 	// Life is how long an entry of an expiring store may be needed after its last write, in event time: window size
 	// and allowed lateness. The changelog's retention follows from it.
 	Life time.Duration `json:",omitempty"`
+
+	// What else the entries only have a meaning with; "" = unknown, which fits everything.
+
+	Windows   string `json:",omitempty"` // of a windows store: how its windows lie, as "tumbling 1m0s"
+	Aggregate string `json:",omitempty"` // the library's function that made the values, as "count"; "" = the program's own
+	Operator  string `json:",omitempty"` // kind of the operator, as "reduce"
+
+	// Migrations are the schemas that the program has migrations for: see CanRead.
+	Migrations []string `json:"-"`
 }
 
 // Kind is the layout of a store.
@@ -39,6 +51,22 @@ const (
 	KindTimers                  // time (8 bytes, sign flipped), key group, key, timer id
 	KindList                    // key group, key, sequence number
 )
+
+func (k Kind) String() string {
+	switch k {
+	case KindTable:
+		return "table"
+	case KindWindows:
+		return "windows"
+	case KindMap:
+		return "map"
+	case KindTimers:
+		return "timers"
+	case KindList:
+		return "list"
+	}
+	return "kind " + strconv.Itoa(int(k))
+}
 
 // Change is one record of a changelog: a key of the store and its new value.
 type Change struct {

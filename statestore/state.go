@@ -27,6 +27,9 @@ type StateOptions struct {
 	// CacheBytes is the room for the typed caches of this subtask, approximate; default 64 MiB. What is not yet in
 	// the Store stays in memory whatever the room.
 	CacheBytes int64
+	// IDs are the ids of stores whose specs have another, by name: where an earlier store of that name was dropped, its
+	// entries still have the id that belongs to the name.
+	IDs map[string]ID
 }
 
 // DefaultCacheBytes is StateOptions.CacheBytes if it is 0.
@@ -45,6 +48,7 @@ const DefaultCacheBytes = 64 << 20
 type State struct {
 	store      Store
 	cacheBytes int64
+	ids        map[string]ID
 	seed       maphash.Seed // for long keys
 	mix        [4]uint64    // for short ones
 	step       uint64       // number of the running step; entries remember the last one that logged them
@@ -101,7 +105,7 @@ func NewState(store Store, o StateOptions) *State {
 	if o.CacheBytes <= 0 {
 		o.CacheBytes = DefaultCacheBytes
 	}
-	s := &State{store: store, cacheBytes: o.CacheBytes, evictAt: o.CacheBytes, seed: maphash.MakeSeed(), step: 1, near: nearTimers,
+	s := &State{store: store, cacheBytes: o.CacheBytes, ids: o.IDs, evictAt: o.CacheBytes, seed: maphash.MakeSeed(), step: 1, near: nearTimers,
 		horizons: map[ID]int64{}}
 	for i := range s.mix {
 		s.mix[i] = maphash.Comparable(s.seed, i)
@@ -273,13 +277,21 @@ func (s *State) evict() {
 	s.evictAt = max(s.cacheBytes, s.used+s.cacheBytes/16)
 }
 
+// place gives a spec the id that its store has here.
+func (s *State) place(spec Spec) Spec {
+	if id, ok := s.ids[spec.Name]; ok {
+		spec.ID = id
+	}
+	return spec
+}
+
 // register adds a typed store.
 func (s *State) register(spec Spec, kind Kind, sub substore) error {
 	if spec.ID == 0 {
 		return fmt.Errorf("open state store %q: id 0 is reserved", spec.Name)
 	}
 	if spec.Kind != kind {
-		return fmt.Errorf("open state store %q: kind %d, want %d", spec.Name, spec.Kind, kind)
+		return fmt.Errorf("open state store %q: it is a %s, want a %s", spec.Name, spec.Kind, kind)
 	}
 	for _, o := range s.specs {
 		if o.ID == spec.ID {
@@ -311,21 +323,22 @@ func (s *State) learnSchema(key, val []byte) {
 
 // scan calls fn for each stored entry of lo <= key < hi until it returns false. Key and value are valid during the
 // call.
-func (s *State) scan(lo, hi []byte, fn func(key, val []byte) bool) error {
+func (s *State) scan(lo, hi []byte, fn func(key, val []byte) bool) (err error) {
 	it, err := s.store.Scan(lo, hi)
 	if err != nil {
 		return fmt.Errorf("scan state: %w", err)
 	}
+	defer func() { // also when fn panics
+		if cerr := it.Close(); err == nil && cerr != nil {
+			err = fmt.Errorf("scan state: %w", cerr)
+		}
+	}()
 	for it.Next() {
 		if !fn(it.Key(), it.Value()) {
 			break
 		}
 	}
-	err = it.Err()
-	if cerr := it.Close(); err == nil {
-		err = cerr
-	}
-	if err != nil {
+	if err := it.Err(); err != nil {
 		return fmt.Errorf("scan state: %w", err)
 	}
 	return nil
@@ -351,6 +364,7 @@ type values[V any] struct {
 	prefix    []byte // the version, in front of each value
 	older     map[uint64]Codec[V]
 	announced bool // the descriptor of version is in the store or on its way
+	migrates  bool // some of older may fail
 }
 
 func newValues[V any](s *State, spec Spec, vc Codec[V]) (*values[V], error) {
@@ -387,6 +401,9 @@ func newValues[V any](s *State, spec Spec, vc Codec[V]) (*values[V], error) {
 			return nil, fmt.Errorf("open state store %q: %w", spec.Name, err)
 		}
 		x.older[v] = old
+		if _, ok := old.(fallible); ok {
+			x.migrates = true
+		}
 	}
 	if x.announced = x.version != 0; !x.announced {
 		x.version = newest + 1
@@ -428,9 +445,19 @@ func (x *values[V]) decode(prefix, key, src []byte, v *V) {
 			err = vc.Decode(src[n:], v)
 		}
 	}
+	if m, ok := asMigrationError(err); ok {
+		m.Store, m.Key = x.spec.Name, append(bytes.Clone(prefix), key...)
+		panic(m)
+	}
 	if err != nil {
 		panic(&Fault{fmt.Errorf("read state store %q: key %x%x: %w: %w: wipe the local store to restore it from its changelog", x.spec.Name, prefix, key, ErrCorrupt, err)})
 	}
+}
+
+// current says that a value has the newest schema.
+func (x *values[V]) current(src []byte) bool {
+	version, n := binary.Uvarint(src)
+	return n > 0 && version == x.version
 }
 
 // get reads a key from the Store.

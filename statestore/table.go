@@ -10,6 +10,7 @@ type Table[K comparable, V any] struct {
 // NewTable opens a table of kind KindTable in s. Stored entries are loaded as far as the caches have room. It fails
 // if the values in the store were written in a form that vc cannot read.
 func NewTable[K comparable, V any](s *State, spec Spec, kc KeyCodec[K], vc Codec[V]) (*Table[K, V], error) {
+	spec = s.place(spec)
 	x, err := newValues(s, spec, vc)
 	if err != nil {
 		return nil, err

@@ -42,6 +42,7 @@ func (presence) Schema() string { return "struct{}" }
 
 // NewTimers opens a store of kind KindTimers in s.
 func NewTimers[K comparable](s *State, spec Spec, kc KeyCodec[K]) (*Timers[K], error) {
+	spec = s.place(spec)
 	x, err := newValues[struct{}](s, spec, presence{})
 	if err != nil {
 		return nil, err

@@ -40,6 +40,7 @@ type window[V any] struct {
 
 // NewWindows opens a store of kind KindWindows in s. Windows up to its horizon (State.SetHorizon) do not exist.
 func NewWindows[K comparable, V any](s *State, spec Spec, kc KeyCodec[K], vc Codec[V]) (*Windows[K, V], error) {
+	spec = s.place(spec)
 	x, err := newValues(s, spec, vc)
 	if err != nil {
 		return nil, err

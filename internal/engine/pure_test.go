@@ -120,52 +120,6 @@ func TestResolve(t *testing.T) {
 	}
 }
 
-func TestDifferences(t *testing.T) {
-	base, err := resolve("app", 1, plan(), 0, nil, topics(4, 4))
-	if err != nil {
-		t.Fatal(err)
-	}
-	change := func(f func(*topologyRecord)) topologyRecord {
-		r, _ := resolve("app", 1, plan(), 0, nil, topics(4, 4))
-		rec := r.record()
-		for i := range rec.Subs {
-			rec.Subs[i].Stores = append([]statestore.Spec(nil), rec.Subs[i].Stores...)
-		}
-		f(&rec)
-		return rec
-	}
-	if d := differences(topologyRecord{}, base.record(), false); len(d) > 0 {
-		t.Errorf("first start: %v", d)
-	}
-	for _, c := range []struct {
-		name string
-		f    func(*topologyRecord)
-		want string
-	}{
-		{"same", func(*topologyRecord) {}, ""},
-		{"key type", func(r *topologyRecord) { r.Subs[1].Stores[0].KeyType = "int64" }, "keys of type string, now int64"},
-		{"kind", func(r *topologyRecord) { r.Subs[1].Stores[0].Kind = statestore.KindTable }, "another kind"},
-		{"renamed", func(r *topologyRecord) { r.Subs[1].Stores[0].Name = "total/window" }, `"count/window" is gone`},
-		{"fewer subtasks", func(r *topologyRecord) { r.Subs[1].Parallelism = 2 }, "had 4 subtasks, now 2"},
-		{"input gone", func(r *topologyRecord) { r.Subs[1].Inputs = r.Subs[1].Inputs[:1] }, "no longer reads users"},
-		{"input added", func(r *topologyRecord) {
-			r.Subs[1].Inputs = append(r.Subs[1].Inputs, topologyInput{Topic: "more", Partitions: 4})
-		}, ""},
-		{"stateless change", func(r *topologyRecord) { r.Subs[0].Parallelism = 1 }, ""},
-		{"partitions grew", func(r *topologyRecord) { r.Subs[1].Inputs[1].Partitions = 8 }, ""},
-		{"partitions shrank", func(r *topologyRecord) { r.Subs[1].Inputs[1].Partitions = 2 }, "had 4 partitions, now 2"},
-	} {
-		d := differences(base.record(), change(c.f), false)
-		if (c.want == "") != (len(d) == 0) || !strings.Contains(strings.Join(d, "; "), c.want) {
-			t.Errorf("%s: %v, want %q", c.name, d, c.want)
-		}
-	}
-	gone := change(func(r *topologyRecord) { r.Subs[1].Stores = nil })
-	if d := differences(base.record(), gone, true); len(d) > 0 {
-		t.Errorf("dropped state was allowed: %v", d)
-	}
-}
-
 func TestSameTopics(t *testing.T) {
 	was := map[string]string{"orders": "aa", "gone": "bb"}
 	if err := sameTopics(was, map[string]string{"orders": "aa", "new": "cc"}); err != nil {

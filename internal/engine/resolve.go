@@ -2,11 +2,9 @@ package engine
 
 import (
 	"encoding/binary"
-	"encoding/json"
 	"fmt"
 	"math"
 	"slices"
-	"sort"
 	"strconv"
 	"strings"
 	"time"
@@ -38,7 +36,8 @@ type resolvedInput struct {
 	topic      string
 	partitions int32
 	internal   bool
-	maxRecord  int // max.message.bytes of an external topic
+	maxRecord  int  // max.message.bytes of an external topic
+	moved      bool // see topologyInput.Moved
 }
 
 type resolvedOutput struct {
@@ -343,124 +342,4 @@ func (r *resolved) subtaskInputs(id record.SubtaskID) []record.TopicPartition {
 		}
 	}
 	return tps
-}
-
-// topologyRecord is what the control topic keeps of a topology, to compare the next start with.
-type topologyRecord struct {
-	Subs []topologySub `json:"subs"`
-}
-
-type topologySub struct {
-	ID          int               `json:"id"`
-	Parallelism int               `json:"parallelism"`
-	Inputs      []topologyInput   `json:"inputs"`
-	Stores      []statestore.Spec `json:"stores,omitempty"`
-}
-
-type topologyInput struct {
-	Topic      string `json:"topic"` // logical name
-	Internal   bool   `json:"internal,omitempty"`
-	Partitions int32  `json:"partitions"`
-}
-
-func (r *resolved) record() topologyRecord {
-	var t topologyRecord
-	for _, s := range r.subs {
-		ts := topologySub{ID: s.plan.ID, Parallelism: s.parallelism, Stores: s.plan.Stores}
-		for i, in := range s.inputs {
-			ts.Inputs = append(ts.Inputs, topologyInput{Topic: s.plan.Inputs[i].Topic, Internal: in.internal, Partitions: in.partitions})
-		}
-		t.Subs = append(t.Subs, ts)
-	}
-	return t
-}
-
-func parseTopology(b json.RawMessage) (topologyRecord, error) {
-	var t topologyRecord
-	if len(b) == 0 {
-		return t, nil
-	}
-	if err := json.Unmarshal(b, &t); err != nil {
-		return t, fmt.Errorf("decode the topology kept in the control topic: %w", err)
-	}
-	return t, nil
-}
-
-// pinned is the parallelism that state was made with.
-func (t topologyRecord) pinned() map[int]int {
-	m := map[int]int{}
-	for _, s := range t.Subs {
-		m[s.ID] = s.Parallelism
-	}
-	return m
-}
-
-// differences lists what of the old topology's state the new one cannot take over (pure); empty = compatible.
-func differences(was, now topologyRecord, allowDropped bool) []string {
-	var diffs []string
-	addf := func(format string, a ...any) { diffs = append(diffs, fmt.Sprintf(format, a...)) }
-	type place struct {
-		sub  int
-		spec statestore.Spec
-	}
-	stores := map[string]place{}
-	for _, s := range now.Subs {
-		for _, st := range s.Stores {
-			stores[st.Name] = place{s.ID, st}
-		}
-	}
-	subs := map[int]topologySub{}
-	for _, s := range now.Subs {
-		subs[s.ID] = s
-	}
-	for _, old := range was.Subs {
-		cur, ok := subs[old.ID]
-		if !ok && len(old.Stores) > 0 && !allowDropped {
-			addf("sub-topology %d with state is gone", old.ID)
-			continue
-		}
-		for _, st := range old.Stores {
-			np, ok := stores[st.Name]
-			switch {
-			case !ok:
-				if !allowDropped {
-					addf("state %q is gone (its operator or state name was removed or renamed); allow it with start.allow-dropped-state", st.Name)
-				}
-			case np.sub != old.ID:
-				addf("state %q moved from sub-topology %d to %d", st.Name, old.ID, np.sub)
-			case np.spec.Kind != st.Kind:
-				addf("state %q was of another kind (%d, now %d)", st.Name, st.Kind, np.spec.Kind)
-			case np.spec.KeyType != st.KeyType:
-				addf("state %q has keys of type %s, now %s", st.Name, st.KeyType, np.spec.KeyType)
-			case np.spec.Expiring != st.Expiring:
-				addf("state %q changed between kept and expiring", st.Name)
-			default:
-				if err := statestore.CanRead(np.spec.ValType, st.ValType); err != nil {
-					addf("state %q: %v", st.Name, err)
-				}
-			}
-		}
-		if !ok || len(old.Stores) == 0 {
-			continue
-		}
-		if cur.Parallelism != old.Parallelism {
-			addf("sub-topology %d had %d subtasks, now %d", old.ID, old.Parallelism, cur.Parallelism)
-		}
-		have := map[string]topologyInput{}
-		for _, in := range cur.Inputs {
-			have[in.Topic] = in
-		}
-		for _, in := range old.Inputs {
-			n, ok := have[in.Topic]
-			if !ok {
-				addf("sub-topology %d no longer reads %s", old.ID, in.Topic)
-				continue
-			}
-			if n.Partitions < in.Partitions {
-				addf("input %s had %d partitions, now %d", in.Topic, in.Partitions, n.Partitions)
-			}
-		}
-	}
-	sort.Strings(diffs)
-	return diffs
 }

@@ -496,9 +496,10 @@ func eta(elapsed time.Duration, done, remaining int64) int64 {
 // group's committed offsets are; a partition that neither knows begins at its source's start position.
 func (l *life) reconcile(ctx context.Context, rec *txn.EpochRecord, committed map[record.TopicPartition]int64) (*task.Progress, map[record.TopicPartition]int64, error) {
 	s := l.s
-	known := map[record.TopicPartition]int64{}
+	known, listed := map[record.TopicPartition]int64{}, map[record.TopicPartition]bool{}
 	if rec != nil {
 		for _, p := range rec.Inputs {
+			listed[record.TopicPartition{Topic: p.Topic, Partition: p.Partition}] = true
 			if p.Offset >= 0 {
 				known[record.TopicPartition{Topic: p.Topic, Partition: p.Partition}] = p.Offset
 			}
@@ -516,6 +517,8 @@ func (l *life) reconcile(ctx context.Context, rec *txn.EpochRecord, committed ma
 			offsets[tp] = group
 		case group < 0 && state < 0:
 			unknown = append(unknown, tp)
+		case group >= 0 && !listed[tp] && (rec != nil || s.sub.inputs[l.index[tp]].moved):
+			offsets[tp] = group // the state was never made from it: another topology read it here, or another sub-topology
 		case l.w.opts.StartOffsets == "state" && state >= 0:
 			offsets[tp] = state
 		case l.w.opts.StartOffsets == "group" && group >= 0:
@@ -690,7 +693,7 @@ func progressOf(sub *resolvedSub, rec *txn.EpochRecord, index map[record.TopicPa
 // build makes the state and the task.
 func (l *life) build(rec *txn.EpochRecord, progress *task.Progress) error {
 	s := l.s
-	l.state = statestore.NewState(l.store, statestore.StateOptions{CacheBytes: l.w.cacheShare()})
+	l.state = statestore.NewState(l.store, statestore.StateOptions{CacheBytes: l.w.cacheShare(), IDs: s.sub.storeIDs()})
 	if rec != nil {
 		l.epoch = rec.Epoch
 		for _, h := range rec.Horizons {

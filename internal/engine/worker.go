@@ -264,6 +264,8 @@ func (w *Worker) prepare(ctx context.Context, control *txn.Control) error {
 		return fatalf("topics %s do not exist on cluster %s; create them, or correct the names (internal topics are made by the app, its inputs and outputs are not)", strings.Join(missing, ", "), w.cluster.ID())
 	}
 	var bound *resolved
+	var table CompatTable
+	var unread map[string]bool
 	decide := func(cur txn.ControlState) (txn.ControlState, error) {
 		if cur.ClusterID != "" && cur.ClusterID != w.cluster.ID() {
 			return cur, fatalf("app %s belongs to cluster %s, but this is cluster %s", app, cur.ClusterID, w.cluster.ID())
@@ -277,10 +279,13 @@ func (w *Worker) prepare(ctx context.Context, control *txn.Control) error {
 		if err != nil {
 			return cur, err
 		}
+		mode := compatMode{AllowDropped: w.opts.AllowDroppedState, Unread: unread}
 		now := r.record()
-		if diffs := differences(was, now, w.opts.AllowDroppedState); len(diffs) > 0 {
-			return cur, fatalf("this topology cannot take over the state of app %s:\n  - %s\nkeep operator ids and key types, or start it under another app.id", app, strings.Join(diffs, "\n  - "))
+		if table = compatibility(was, now, mode); table.Refused() {
+			return cur, refusal(app, table)
 		}
+		now = inherit(was, now, mode)
+		r.adopt(now)
 		top, err := json.Marshal(now)
 		if err != nil {
 			return cur, err
@@ -295,6 +300,14 @@ func (w *Worker) prepare(ctx context.Context, control *txn.Control) error {
 	}
 	if _, err := decide(known); err != nil {
 		return err
+	}
+	if unread, err = unreadTopics(ctx, w.cluster, bound, known.Topology); err != nil {
+		return err
+	}
+	if len(unread) > 0 {
+		if _, err := decide(known); err != nil {
+			return err
+		}
 	}
 	made, err := w.cluster.EnsureTopics(ctx, bound.internalTopics(w.opts.ReplicationFactor, w.opts.InternalCompression))
 	if err != nil {
@@ -334,6 +347,7 @@ func (w *Worker) prepare(ctx context.Context, control *txn.Control) error {
 		return err
 	}
 	if !sameControl(known, next) {
+		table.tell(w.log)
 		if _, err = control.Update(ctx, stamp); err != nil {
 			return err
 		}

@@ -351,7 +351,7 @@ func TestIncompatibleTopology(t *testing.T) {
 		}
 	}
 	b := c.start("words", other("total"), dir, nil)
-	if err := b.wait(t); err == nil || !strings.Contains(err.Error(), `state "count/`) || !strings.Contains(err.Error(), "is gone") {
+	if err := b.wait(t); err == nil || !strings.Contains(err.Error(), "count     value  dropped") || !strings.Contains(err.Error(), "total     value  new") {
 		t.Fatalf("operator renamed: %v", err)
 	}
 	d := c.start("words", other("total"), dir, func(o *engine.Options) { o.AllowDroppedState = true })

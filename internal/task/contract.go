@@ -35,6 +35,8 @@ type Input struct {
 	Topic    string // for an internal one the operator id; the topic is <app.id>-<id>-repartition
 	Internal bool   // a repartition topic of this app
 	Upstream int    // Internal: the sub-topology that writes it
+	// KeySchema and ValueSchema say how an internal topic is written, in the words of package statestore.
+	KeySchema, ValueSchema string
 	// Partitions of an internal topic; 0 = the engine takes the largest count among the inputs of Upstream.
 	Partitions int
 	Start      Start

@@ -154,6 +154,12 @@ func (x *Exec) panicked(r any) error {
 	if f, ok := r.(*statestore.Fault); ok {
 		return x.locate(&Error{Kind: Fault, Cause: f.Err})
 	}
+	if m, ok := r.(*statestore.MigrationError); ok {
+		if x.Op < 0 { // a window that fires, and was not read before
+			return x.locate(&Error{Kind: Data, Cause: m})
+		}
+		return &Failure{op: x.Op, class: UserCode, err: m}
+	}
 	err, ok := r.(error)
 	if ok {
 		err = fmt.Errorf("panic: %w", err)

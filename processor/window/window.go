@@ -54,6 +54,16 @@ func (a Assigner) Err() error {
 
 func (a Assigner) String() string { return a.text }
 
+// Layout says where the windows lie, in one form for all ways to say it: state of windows that lie otherwise means
+// something else.
+func (a Assigner) Layout() string {
+	s := fmt.Sprintf("tumbling %s", time.Duration(a.size)*time.Millisecond)
+	if a.offset != 0 {
+		s += fmt.Sprintf(" offset %s", time.Duration(a.offset)*time.Millisecond)
+	}
+	return s
+}
+
 // mod is the remainder that has the sign of the divisor: Go's % rounds towards zero, which would give the two windows
 // around the epoch the same start.
 func mod(a, b int64) int64 {

@@ -1,0 +1,268 @@
+package statestore
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+)
+
+// Migration turns the values that an older program kept into those of a newer type. Migrate makes one, Migrating puts
+// them into the codec of a state; in a topology they are given where the state is declared.
+type Migration struct {
+	from, to reflect.Type
+	schema   string // of from
+	reader   func(schema string) (func(src []byte) (any, error), error)
+	apply    func(any) (any, error)
+	err      error
+}
+
+// Migrate makes a Migration of f, for changes that go beyond what CodecOf reads by itself (fields added, removed, or
+// wider): values that were written as Old become New. New is the state's type, or the Old of another migration of the
+// state: they form a chain.
+//
+// Old must have the form that the values were written in: keep the old type in the program, under a new name if need be.
+// f is called when a value is read, and again if it is read again before it was written; the value is written in the new
+// form when it changes, so values of both forms stay side by side and the migration is needed as long as the state
+// lives. f must be deterministic and must not keep what it gets. Its error is that of the record that is processed, and
+// goes by the operator's policy.
+func Migrate[Old, New any](f func(Old) (New, error)) Migration {
+	m := Migration{from: reflect.TypeFor[Old](), to: reflect.TypeFor[New]()}
+	if f == nil {
+		m.err = fmt.Errorf("migrate %s to %s: the function is nil", m.from, m.to)
+		return m
+	}
+	codec, err := CodecOf[Old]()
+	if err != nil {
+		m.err = fmt.Errorf("migrate %s to %s: %w", m.from, m.to, err)
+		return m
+	}
+	m.schema = codec.Schema()
+	m.apply = func(v any) (any, error) { return f(v.(Old)) }
+	m.reader = func(schema string) (func([]byte) (any, error), error) {
+		c := codec
+		if schema != m.schema {
+			if c, err = codec.(Evolver[Old]).Reads(schema); err != nil {
+				return nil, err
+			}
+		}
+		return func(src []byte) (any, error) {
+			var v Old
+			err := c.Decode(src, &v)
+			return v, err
+		}, nil
+	}
+	return m
+}
+
+// Schema is the form that the values to be migrated have.
+func (m Migration) Schema() string { return m.schema }
+
+// MigrationError is what a state panics with when a Migration failed: the record that is processed fails, and goes by
+// its operator's policy.
+type MigrationError struct {
+	Store    string // name of the state
+	Key      []byte // physical
+	From, To string // types
+	Err      error
+}
+
+func (e *MigrationError) Error() string {
+	return fmt.Sprintf("read state store %q: key %x: migrate %s to %s: %v", e.Store, e.Key, e.From, e.To, e.Err)
+}
+
+// Unwrap returns the error of the migration's function.
+func (e *MigrationError) Unwrap() error { return e.Err }
+
+// Migrating gives a codec migrations, by which it reads older schemas: see Spec.CanRead for which one a schema is read by.
+// The error says what is wrong with them: each must lead to V, and no two may begin with the same form.
+func Migrating[V any](codec Codec[V], migrations ...Migration) (Codec[V], error) {
+	if len(migrations) == 0 {
+		return codec, nil
+	}
+	last := reflect.TypeFor[V]()
+	for i, m := range migrations {
+		if m.err != nil {
+			return nil, m.err
+		}
+		if m.schema == codec.Schema() {
+			return nil, fmt.Errorf("migrate %s to %s: %s and %s are written in the same form (%s), so that their values cannot be told apart", m.from, m.to, m.from, last, m.schema)
+		}
+		for _, other := range migrations[:i] {
+			if other.schema == m.schema || other.from == m.from {
+				return nil, fmt.Errorf("migrate %s to %s: there is a migration of this form already, of %s to %s", m.from, m.to, other.from, other.to)
+			}
+		}
+	}
+	c := &migratingCodec[V]{Codec: codec}
+	for i, m := range migrations {
+		c.schemas = append(c.schemas, m.schema)
+		var path []Migration
+		for at := i; ; {
+			if len(path) == len(migrations) {
+				return nil, fmt.Errorf("migrate %s to %s: the migrations go in a circle and never lead to %s", m.from, m.to, last)
+			}
+			path = append(path, migrations[at])
+			if migrations[at].to == last {
+				break
+			}
+			next := slices.IndexFunc(migrations, func(o Migration) bool { return o.from == migrations[at].to })
+			if next < 0 {
+				return nil, fmt.Errorf("migrate %s to %s: %s is neither the state's type %s nor migrated further", m.from, m.to, migrations[at].to, last)
+			}
+			at = next
+		}
+		c.paths = append(c.paths, path)
+	}
+	return c, nil
+}
+
+type migratingCodec[V any] struct {
+	Codec[V]
+	schemas []string
+	paths   [][]Migration // from each to V
+}
+
+// Reads is of Evolver.
+func (c *migratingCodec[V]) Reads(schema string) (Codec[V], error) {
+	i, err := readBy(c.Schema(), c.schemas, schema)
+	if err != nil {
+		return nil, err
+	}
+	if i < 0 {
+		ev, ok := c.Codec.(Evolver[V])
+		if !ok {
+			return nil, fmt.Errorf("values were written as %s, now they are %s, and %T does not implement Evolver", schema, c.Schema(), c.Codec)
+		}
+		return ev.Reads(schema)
+	}
+	read, err := c.paths[i][0].reader(schema)
+	if err != nil {
+		return nil, err
+	}
+	return &migratedCodec[V]{c.Codec, read, c.paths[i]}, nil
+}
+
+// migratedCodec reads values of one older schema.
+type migratedCodec[V any] struct {
+	Codec[V]
+	read func(src []byte) (any, error)
+	path []Migration
+}
+
+// Decode is of Codec.
+func (c *migratedCodec[V]) Decode(src []byte, v *V) error {
+	x, err := c.read(src)
+	if err != nil {
+		return err
+	}
+	for _, m := range c.path {
+		if x, err = m.apply(x); err != nil {
+			return &MigrationError{From: m.from.String(), To: m.to.String(), Err: err}
+		}
+	}
+	*v = x.(V)
+	return nil
+}
+
+// CanRead says whether the state that s declares can read values of a schema, by itself or by its migrations; the error
+// says what does not fit.
+//
+// A schema for which there is a migration is read by that. Without migrations it is read as CodecOf evolves types. With
+// migrations any other schema must fit exactly one of the state's type and the types that are migrated without losing a
+// field, since nobody could tell otherwise by which way its values are meant to go.
+func (s Spec) CanRead(schema string) error {
+	_, err := readBy(s.ValType, s.Migrations, schema)
+	return err
+}
+
+// readBy chooses the migration that values of a schema are read by; -1 = they are read directly.
+func readBy(now string, migrations []string, was string) (int, error) {
+	if was == now {
+		return -1, nil
+	}
+	if i := slices.Index(migrations, was); i >= 0 {
+		return i, nil
+	}
+	if len(migrations) == 0 {
+		return -1, CanRead(now, was)
+	}
+	var ways []int
+	whole := func(now string) bool {
+		n, err1 := parseSchema(now)
+		w, err2 := parseSchema(was)
+		return err1 == nil && err2 == nil && canRead(n, w, "") == nil && !loses(n, w)
+	}
+	if whole(now) {
+		ways = append(ways, -1)
+	}
+	for i, m := range migrations {
+		if whole(m) {
+			ways = append(ways, i)
+		}
+	}
+	if len(ways) == 1 {
+		return ways[0], nil
+	}
+	forms := strings.Join(append(slices.Clone(migrations), now), ", ")
+	if len(ways) == 0 {
+		return 0, fmt.Errorf("values stored as %s fit none of %s without losing a field: add a migration of exactly that form", was, forms)
+	}
+	return 0, fmt.Errorf("values stored as %s fit more than one of %s: add a migration of exactly that form", was, forms)
+}
+
+// loses says that reading values of was as now, which canRead allows, leaves out a field.
+func loses(now, was *wireType) bool {
+	switch now.kind {
+	case kindStruct:
+		for _, wf := range was.fields {
+			i := slices.IndexFunc(now.fields, func(nf wireField) bool { return nf.name == wf.name })
+			if i < 0 || loses(now.fields[i].typ, wf.typ) {
+				return true
+			}
+		}
+	case kindSlice, kindPointer, kindArray:
+		return loses(now.elem, was.elem)
+	case kindMap:
+		return loses(now.key, was.key) || loses(now.elem, was.elem)
+	}
+	return false
+}
+
+// A fallible codec may fail on values that are not damaged.
+type fallible interface{ fallible() }
+
+func (*migratedCodec[V]) fallible() {}
+
+// check decodes a value that a migration could fail on, before anything is changed: it panics as decode does.
+func (x *values[V]) check(prefix, key, src []byte) {
+	if x.migrates && !x.current(src) {
+		var v V
+		x.decode(prefix, key, src, &v)
+	}
+}
+
+// readable is check for values that nobody has asked for yet: the failure of a migration is left to who does. A Fault
+// goes on.
+func (x *values[V]) readable(prefix, key, src []byte) (ok bool) {
+	if !x.migrates || x.current(src) {
+		return true
+	}
+	defer func() {
+		if r := recover(); r != nil {
+			if f, fault := r.(*Fault); fault {
+				panic(f)
+			}
+			ok = false
+		}
+	}()
+	x.check(prefix, key, src)
+	return true
+}
+
+// asMigrationError finds the failure of a migration.
+func asMigrationError(err error) (*MigrationError, bool) {
+	var m *MigrationError
+	return m, errors.As(err, &m)
+}
