@@ -177,6 +177,12 @@ func (s Spec) CanRead(schema string) error {
 	return err
 }
 
+// Migrates says that the state that s declares reads values of a schema by a migration.
+func (s Spec) Migrates(schema string) bool {
+	i, err := readBy(s.ValType, s.Migrations, schema)
+	return err == nil && i >= 0
+}
+
 // readBy chooses the migration that values of a schema are read by; -1 = they are read directly.
 func readBy(now string, migrations []string, was string) (int, error) {
 	if was == now {

@@ -52,6 +52,9 @@ type topologyStore struct {
 	statestore.Spec
 	// Past are the other schemas that values in the store may still have: they are rewritten only when they change.
 	Past []string `json:"past,omitempty"`
+	// Migrated are the schemas, of past or present, whose values a program had a migration for: without one they would be
+	// read as something else than they became.
+	Migrated []string `json:"migrated,omitempty"`
 }
 
 type droppedStore struct {
@@ -277,14 +280,26 @@ func storeRow(old topologyStore, sub topologySub, now topologyRecord, mode compa
 		return bad("it moved from sub-topology %d to %d, which has another changelog: make new sources behind the old ones, since they are numbered in the order of the program, or begin from a savepoint", sub.ID, cur.ID)
 	}
 	for _, schema := range old.schemas() {
+		if schema == st.ValType {
+			continue
+		}
 		if err := st.CanRead(schema); err != nil {
 			return bad("its values: %v", err)
+		}
+		if st.Migrates(schema) {
+			continue
+		}
+		if slices.Contains(old.Migrated, schema) {
+			return bad("values of the form %s may be left, for which an earlier version had a migration: keep it", schema)
+		}
+		if slices.Contains(old.Migrated, st.ValType) {
+			return bad("its values were migrated from %s to %s, and do not go back by themselves: add a migration back, or begin from a savepoint of before", st.ValType, schema)
 		}
 	}
 	var why []string
 	tell := func(format string, a ...any) { why = append(why, fmt.Sprintf(format, a...)) }
 	if st.ValType != old.ValType {
-		if slices.Contains(st.Migrations, old.ValType) {
+		if st.Migrates(old.ValType) {
 			tell("values are migrated when they are read")
 		} else {
 			tell("values are read as the new type: new fields are zero, removed ones are gone")
@@ -392,9 +407,13 @@ func inherit(was, now topologyRecord, mode compatMode) topologyRecord {
 			st := &s.Stores[j]
 			old, _, ok := was.store(st.Name)
 			if ok {
+				st.Past, st.Migrated = nil, slices.Clone(old.Migrated)
 				for _, schema := range old.schemas() {
 					if schema != st.ValType && !slices.Contains(st.Past, schema) {
 						st.Past = append(st.Past, schema)
+					}
+					if st.Migrates(schema) && !slices.Contains(st.Migrated, schema) {
+						st.Migrated = append(st.Migrated, schema)
 					}
 				}
 			}
@@ -447,8 +466,18 @@ func (r *resolved) adopt(t topologyRecord) {
 	for i, s := range r.subs {
 		plan := *s.plan
 		plan.Stores = nil
+		declared := map[statestore.ID]statestore.ID{}
 		for _, st := range t.Subs[i].Stores {
 			plan.Stores = append(plan.Stores, st.Spec)
+			declared[st.ID] = statestore.StoreID(st.Name)
+		}
+		if of := s.plan.KeyGroup; of != nil {
+			plan.KeyGroup = func(id statestore.ID, key []byte) (statestore.Group, error) {
+				if d, ok := declared[id]; ok {
+					id = d
+				}
+				return of(id, key)
+			}
 		}
 		s.plan = &plan
 		for j := range s.inputs {

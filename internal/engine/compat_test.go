@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"encoding/json"
 	"strings"
 	"testing"
 
@@ -142,5 +143,136 @@ func TestCompatibility(t *testing.T) {
 	}
 	if table := compatibility(topologyRecord{}, oldTopology(), compatMode{}); len(table) > 0 {
 		t.Errorf("first start:\n%s", table)
+	}
+}
+
+// succeed makes one topology the successor of another, by way of the control topic's JSON.
+func succeed(t *testing.T, was, now topologyRecord, mode compatMode) topologyRecord {
+	t.Helper()
+	if table := compatibility(was, now, mode); table.Refused() {
+		t.Fatalf("refused:\n%s", table)
+	}
+	b, err := json.Marshal(inherit(was, now, mode))
+	if err != nil {
+		t.Fatal(err)
+	}
+	next, err := parseTopology(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return next
+}
+
+// TestValueFormsAreRemembered: what an older version wrote is there until it is written again, so every form that was
+// ever written must be readable, not only the newest.
+func TestValueFormsAreRemembered(t *testing.T) {
+	of := func(val string, migrations ...string) topologyRecord {
+		return changed(func(r *topologyRecord) { valueStore(r).ValType, valueStore(r).Migrations = val, migrations })
+	}
+	start := func(was, now topologyRecord) string {
+		r := compatibility(was, now, compatMode{})
+		for _, row := range r {
+			if row.Store == "value" && row.Stops {
+				return row.Why
+			}
+		}
+		return ""
+	}
+	const a32, without, text = "struct{a int32}", "struct{b string}", "struct{a string;b string}"
+	v1 := succeed(t, topologyRecord{}, of(a32), compatMode{})
+	v2 := succeed(t, v1, of(without), compatMode{})
+	// The newest form alone would fit.
+	if why := start(v2, of(text)); !strings.Contains(why, "field a: stored as int32, and is now string") {
+		t.Errorf("field a comes back as text over values of version 1: %q", why)
+	}
+	if why := start(v2, of(text, a32)); why != "" {
+		t.Errorf("with a migration of version 1: %s", why)
+	}
+	if v3 := succeed(t, v2, of(a32), compatMode{}); len(valueStore(&v3).Past) != 1 || valueStore(&v3).Past[0] != without {
+		t.Errorf("back to version 1: past forms %v", valueStore(&v3).Past)
+	}
+	if base := inherit(v2, of("struct{a int64}"), compatMode{Base: true}); len(valueStore(&base).Past) != 2 {
+		t.Errorf("from a savepoint: past forms %v", valueStore(&base).Past)
+	}
+}
+
+// TestMigrationsAreRemembered: values that were migrated look readable to a program without the migration, old or new.
+func TestMigrationsAreRemembered(t *testing.T) {
+	of := func(val string, migrations ...string) topologyRecord {
+		return changed(func(r *topologyRecord) { valueStore(r).ValType, valueStore(r).Migrations = val, migrations })
+	}
+	const cents, money, named = "struct{cents int64}", "struct{money string}", "struct{money string;name string}"
+	v1 := succeed(t, topologyRecord{}, of(cents), compatMode{})
+	v2 := succeed(t, v1, of(money, cents), compatMode{})
+	for _, c := range []struct {
+		name string
+		was  topologyRecord
+		now  topologyRecord
+		mode compatMode
+		want string
+	}{
+		{"again", v2, of(money, cents), compatMode{}, ""},
+		{"migration removed too early", v2, of(money), compatMode{}, "for which an earlier version had a migration: keep it"},
+		{"the same from a savepoint", v2, of(money), compatMode{Base: true}, "keep it"},
+		{"roll-back over the migration", v2, of(cents), compatMode{}, "do not go back by themselves"},
+		{"roll-back with a migration back", v2, of(cents, money), compatMode{}, ""},
+		{"roll-back from a savepoint of before", v1, of(cents), compatMode{Base: true}, ""},
+		{"field added behind it", v2, of(named, cents), compatMode{}, ""},
+		{"a chain", v2, of("int64", cents, money), compatMode{}, ""},
+	} {
+		got := ""
+		for _, r := range compatibility(c.was, c.now, c.mode) {
+			if r.Stops {
+				got += r.Why
+			}
+		}
+		if (got == "") != (c.want == "") || !strings.Contains(got, c.want) {
+			t.Errorf("%s: %q, want %q", c.name, got, c.want)
+		}
+	}
+}
+
+// TestDroppedStateStaysAway: entries of a dropped state are still in the changelog, and must not come back with its name.
+func TestDroppedStateStaysAway(t *testing.T) {
+	without := changed(func(r *topologyRecord) { r.Subs[1].Stores = r.Subs[1].Stores[:1] })
+	allow := compatMode{AllowDropped: true}
+	v1 := succeed(t, topologyRecord{}, oldTopology(), compatMode{})
+	ids := map[statestore.ID]bool{valueStore(&v1).ID: true}
+	was := v1
+	for range 3 {
+		was = succeed(t, was, without, allow)
+		was = succeed(t, was, without, compatMode{}) // restarted
+		if why := compatibility(was, oldTopology(), compatMode{}).Changed().String(); !strings.Contains(why, "was dropped, and does not come back") {
+			t.Errorf("the state comes back: %s", why)
+		}
+		was = succeed(t, was, oldTopology(), compatMode{})
+		id := valueStore(&was).ID
+		if ids[id] || id == 0 {
+			t.Fatalf("the state came back under the id %08x of dropped entries", id)
+		}
+		ids[id] = true
+		if was = succeed(t, was, oldTopology(), compatMode{}); valueStore(&was).ID != id {
+			t.Fatalf("a restart changed the id from %08x to %08x", id, valueStore(&was).ID)
+		}
+	}
+	if base := succeed(t, was, oldTopology(), compatMode{Base: true}); valueStore(&base).ID != statestore.StoreID("last/value") || len(base.Dropped) > 0 {
+		t.Errorf("from a savepoint the changelog is new: %+v", base)
+	}
+}
+
+// TestMovedInputGoesOn: who reads an input that another sub-topology read has no epoch record of it.
+func TestMovedInputGoesOn(t *testing.T) {
+	now := changed(func(r *topologyRecord) {
+		r.Subs[0].Inputs, r.Subs[1].Inputs = append(r.Subs[0].Inputs, r.Subs[1].Inputs[1]), r.Subs[1].Inputs[:1]
+	})
+	next := succeed(t, oldTopology(), now, compatMode{})
+	again := succeed(t, next, now, compatMode{})
+	for _, r := range []topologyRecord{next, again} {
+		if in, _, _ := r.input(topologyInput{Topic: "users"}); !in.Moved {
+			t.Errorf("users: %+v", in)
+		}
+		if in, _, _ := r.input(topologyInput{Topic: "orders"}); in.Moved {
+			t.Errorf("orders: %+v", in)
+		}
 	}
 }
