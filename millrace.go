@@ -149,6 +149,7 @@ func Run(ctx context.Context, app string, topology func(*processor.Topology), cf
 		Checkpoints: engine.Checkpoints{Blobs: blobs, Interval: cfg.Checkpoint.Interval, MinPause: cfg.Checkpoint.MinPause, Timeout: cfg.Checkpoint.Timeout,
 			Retain: cfg.Checkpoint.Retain, Upload: cfg.Checkpoint.Concurrency, Download: cfg.State.Restore.Concurrency},
 		ReplicationFactor: int16(cfg.Internal.ReplicationFactor), InternalCompression: cfg.Internal.Compression,
+		Standbys: cfg.Standby.Replicas, CleanupDelay: cfg.State.Cleanup.Delay,
 		LeaveOnStop: cfg.Group.LeaveOnStop, ShutdownTimeout: cfg.Shutdown.Timeout,
 		BackoffMin: cfg.Restart.BackoffMin, BackoffMax: cfg.Restart.BackoffMax, MaxAttempts: cfg.Restart.MaxAttempts,
 		StartOffsets: cfg.Start.Offsets, OutOfRange: cfg.Errors.OutOfRange, AllowDroppedState: cfg.Start.AllowDroppedState, Logger: log,

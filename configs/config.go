@@ -20,6 +20,7 @@ type Config struct {
 	App         App
 	Brokers     []string // host:port
 	State       State
+	Standby     Standby
 	Checkpoint  Checkpoint
 	Listen      string // host:port of the HTTP server; ListenOff = none
 	Admin       Admin
@@ -55,6 +56,17 @@ type State struct {
 	Store       string // pebble or memory
 	WriteBehind WriteBehind
 	Restore     Restore
+	Cleanup     Cleanup
+}
+
+// Cleanup says how long state stays on the disk that is not used any more.
+type Cleanup struct {
+	Delay time.Duration // 0 = for ever
+}
+
+// Standby says how many copies of state are kept up to date.
+type Standby struct {
+	Replicas int // besides the owner's
 }
 
 // Restore says how state is brought back.

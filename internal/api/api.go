@@ -58,6 +58,9 @@ func Handler(o Options) http.Handler {
 		if s.Subtasks == nil {
 			s.Subtasks = []engine.SubtaskStatus{}
 		}
+		if s.Standbys == nil {
+			s.Standbys = []engine.StandbyStatus{}
+		}
 		if s.Owners == nil {
 			s.Owners = []engine.OwnerStatus{}
 		}

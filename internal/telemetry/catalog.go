@@ -202,6 +202,23 @@ var catalog = []definition{
 		help: "State that is committed and not yet in the store: what a crash makes the subtask read again from its changelog.",
 		read: subtasks(func(t *engine.SubtaskStatus) float64 { return float64(t.PendingBytes) })},
 
+	{name: "millrace_standby_lag_records", otel: "millrace.standby.lag.records", unit: "{record}", kind: gauge, labels: perSubtask,
+		help: "Changelog records that a standby of this process is behind: what a takeover here would have to read. Absent while that is not known.",
+		read: func(s *engine.Status, put putter) {
+			for _, b := range s.Standbys {
+				if b.Lag >= 0 {
+					put(float64(b.Lag), attribute.String("subtask", b.ID))
+				}
+			}
+		}},
+	{name: "millrace_standby_store_bytes", otel: "millrace.standby.store", unit: "By", kind: gauge, labels: perSubtask,
+		help: "Size of the state that a standby of this process keeps.",
+		read: func(s *engine.Status, put putter) {
+			for _, b := range s.Standbys {
+				put(float64(b.StoreBytes), attribute.String("subtask", b.ID))
+			}
+		}},
+
 	{name: "millrace_restore_records", otel: "millrace.restore.records", unit: "{record}", kind: gauge, labels: perSubtask,
 		help: "Changelog records that the running restore has read. Absent when nothing is restored, as are the next two.",
 		read: restoring(func(r *engine.RestoreStatus) float64 { return float64(r.Records) })},
@@ -218,7 +235,7 @@ var catalog = []definition{
 		help: "Bytes of a checkpoint that the running restore has still to download.",
 		read: restoring(func(r *engine.RestoreStatus) float64 { return float64(r.Download - r.Downloaded) })},
 	{name: restoredRecords, otel: "millrace.restored.records", unit: "{record}", kind: counter, labels: perSubtask,
-		help: "Changelog records read by restores that ended."},
+		help: "Changelog records read by restores that ended, those of standbys included."},
 	{name: restoredBytes, otel: "millrace.restored.bytes", unit: "By", kind: counter, labels: perSubtask,
 		help: "Changelog bytes read by restores that ended."},
 	{name: restoreDuration, otel: "millrace.restore.duration", unit: "s", kind: histogram, labels: []string{"subtask", "way"},

@@ -40,6 +40,7 @@ func full() engine.Status {
 			},
 			{ID: "1_0", State: engine.SubtaskRestoring, Restore: &engine.RestoreStatus{Records: 7, Bytes: 8, Remaining: 9, Downloaded: 10, Download: 25}},
 		},
+		Standbys: []engine.StandbyStatus{{ID: "0_2", State: engine.StandbyFollowing, Lag: 11, StoreBytes: 90}, {ID: "0_3", State: engine.StandbyRestoring, Lag: -1}},
 	}
 }
 
@@ -108,6 +109,8 @@ func TestMetrics(t *testing.T) {
 			"state=fencing subtask=0_1": 0, "state=restoring subtask=0_1": 0, "state=running subtask=0_1": 1, "state=stopping subtask=0_1": 0, "state=backing-off subtask=0_1": 0,
 			"state=fencing subtask=1_0": 0, "state=restoring subtask=1_0": 1, "state=running subtask=1_0": 0, "state=stopping subtask=1_0": 0, "state=backing-off subtask=1_0": 0,
 		},
+		"millrace_standby_lag_records":              {"subtask=0_2": 11},
+		"millrace_standby_store_bytes":              {"subtask=0_2": 90, "subtask=0_3": 0},
 		"millrace_subtask_restarts_total":           {"reason=fenced subtask=0_1": 1},
 		"millrace_records_in_total":                 both(10),
 		"millrace_bytes_in_total":                   both(20),
