@@ -1,9 +1,11 @@
 package engine
 
 import (
+	"context"
 	"log/slog"
 	"time"
 
+	"github.com/millrace-stream/millrace/checkpoint/blob"
 	"github.com/millrace-stream/millrace/internal/task"
 	"github.com/millrace-stream/millrace/statestore"
 	"github.com/millrace-stream/millrace/txn"
@@ -56,6 +58,10 @@ type Options struct {
 	// OutOfRange decides when records of an input were deleted before they were read: "" and "fail" stop, "earliest" goes on
 	// with the first that is there, and counts the offsets that were skipped.
 	OutOfRange string
+	// Start says what the worker begins with; the zero value is the app's newest state.
+	Start Start
+	// OpenBlobs opens the store of a savepoint that is not in that of the checkpoints; nil = there is only that one.
+	OpenBlobs func(ctx context.Context, url string) (blob.Store, error)
 	// AllowDroppedState lets a topology start that no longer has a store that the old one had.
 	AllowDroppedState bool
 

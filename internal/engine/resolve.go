@@ -126,7 +126,7 @@ func resolve(app string, incarnation uint64, p *task.Plan, wanted int, pinned ma
 		}
 		if pin := pinned[s.ID]; pin > 0 {
 			if want != 0 && want != pin {
-				return nil, fatalf("sub-topology %d: parallelism %d is wanted, but its state was made with %d subtasks; ask for %d or leave it open (0), or start under another app.id", s.ID, want, pin, pin)
+				return nil, fatalf("sub-topology %d: parallelism %d is wanted, but its state was made with %d subtasks; ask for %d or leave it open (0): millrace rescale --subtasks=%d changes the number", s.ID, want, pin, pin, want)
 			}
 			want = pin
 		}
@@ -313,6 +313,9 @@ func (r *resolved) topicNames() []string {
 // layout is what the group session needs.
 func (r *resolved) layout() txn.Layout {
 	l := txn.Layout{Version: 1, Fingerprint: r.fingerprint}
+	if r.incarnation > 1 {
+		l.Fingerprint += fmt.Sprintf("-i%d", r.incarnation) // members of two incarnations never share the work
+	}
 	for _, s := range r.subs {
 		ls := txn.LayoutSub{ID: s.plan.ID, Parallelism: s.parallelism, Stateful: len(s.plan.Stores) > 0}
 		for _, in := range s.inputs {

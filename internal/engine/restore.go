@@ -60,7 +60,13 @@ func (l *life) takeover() error {
 	if err != nil {
 		return err
 	}
-	progress, offsets, err := l.reconcile(ctx, rec, committed)
+	var progress *task.Progress
+	var offsets map[record.TopicPartition]int64
+	if rec == nil && l.w.origin != "" {
+		rec, progress, offsets, err = l.first(ctx)
+	} else {
+		progress, offsets, err = l.reconcile(ctx, rec, committed)
+	}
 	last := s.mismatch
 	s.mismatch = nil
 	if errors.As(err, &s.mismatch) {

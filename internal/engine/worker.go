@@ -43,6 +43,10 @@ type Worker struct {
 	poll    *pollLoop
 	joined  chan struct{} // closed when group is set
 
+	// What the incarnation was begun with; see txn.ControlState.
+	origin string
+	base   *txn.Base
+
 	commitSlots     chan struct{} // the process's commit budget
 	checkpointSlots chan struct{} // and that of checkpoints
 
@@ -85,8 +89,15 @@ func New(opts Options) *Worker {
 // Run runs the worker until ctx ends, then stops gracefully: every subtask commits what it has processed and lets go,
 // and the worker leaves the group (LeaveOnStop). The error is nil after a graceful stop; otherwise it says what made
 // the worker give up.
+//
+// When another incarnation begins, by a rescale or by members with another start mode, the worker goes on in that.
 func (w *Worker) Run(ctx context.Context) error {
 	err := w.run(ctx)
+	var moved *movedError
+	for ; errors.As(err, &moved) && ctx.Err() == nil; err = w.run(ctx) {
+		w.log.Info("going on in another incarnation", "was", moved.from, "incarnation", moved.to)
+		w.again()
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if err != nil {
@@ -115,7 +126,11 @@ func (w *Worker) run(ctx context.Context) error {
 	w.mu.Lock()
 	w.control = control
 	w.mu.Unlock()
-	if err := w.prepare(ctx, control); err != nil {
+	err = errAgain
+	for try := 0; errors.Is(err, errAgain) && try < maxPrepares; try++ {
+		err = w.prepare(ctx, control)
+	}
+	if err != nil {
 		return w.startError(ctx, err)
 	}
 	consumer, err := cluster.NewConsumer()
@@ -164,7 +179,8 @@ func (w *Worker) run(ctx context.Context) error {
 	case failure = <-w.fatal:
 	case failure = <-group.Err():
 	}
-	if failure != nil {
+	var moved *movedError
+	if failure != nil && !errors.As(failure, &moved) {
 		w.log.Error("worker stops", "error", failure)
 	}
 	stopErr := w.stop(failure)
@@ -249,7 +265,10 @@ func (w *Worker) stop(failure error) error {
 func (w *Worker) prepare(ctx context.Context, control *txn.Control) error {
 	app := w.opts.Kafka.AppID
 	names := externalTopics(w.opts.Plan)
-	known := control.State()
+	known, err := control.Refresh(ctx)
+	if err != nil {
+		return err
+	}
 	external, err := w.cluster.Topics(ctx, append(slices.Clone(names), deadLetterTopic(app))...)
 	if err != nil {
 		return err
@@ -263,6 +282,10 @@ func (w *Worker) prepare(ctx context.Context, control *txn.Control) error {
 	if len(missing) > 0 {
 		return fatalf("topics %s do not exist on cluster %s; create them, or correct the names (internal topics are made by the app, its inputs and outputs are not)", strings.Join(missing, ", "), w.cluster.ID())
 	}
+	fresh, err := w.newIncarnation(ctx, known, external)
+	if err != nil {
+		return err
+	}
 	var bound *resolved
 	var table CompatTable
 	var unread map[string]bool
@@ -274,18 +297,29 @@ func (w *Worker) prepare(ctx context.Context, control *txn.Control) error {
 		if err != nil {
 			return cur, &fatalError{err}
 		}
-		inc := max(cur.Incarnation, 1)
-		r, err := resolve(app, inc, w.opts.Plan, w.opts.Parallelism, was.pinned(), external)
+		d := decideStart(cur, fresh.origin)
+		if d.begins && (fresh.incarnation <= cur.Incarnation || cur.Incarnation != known.Incarnation) || bound != nil && !d.begins && d.incarnation != bound.incarnation {
+			return cur, errAgain
+		}
+		inc, pinned := d.incarnation, was.pinned()
+		mode := compatMode{AllowDropped: w.opts.AllowDroppedState, Unread: unread}
+		if d.begins {
+			cur = begin(cur, fresh.incarnation, fresh.origin, fresh.base)
+			inc, pinned, was, mode.Base = cur.Incarnation, fresh.pinned, fresh.was, true
+		}
+		r, err := resolve(app, inc, w.opts.Plan, w.opts.Parallelism, pinned, external)
 		if err != nil {
 			return cur, err
 		}
-		mode := compatMode{AllowDropped: w.opts.AllowDroppedState, Unread: unread}
 		now := r.record()
 		if table = compatibility(was, now, mode); table.Refused() {
 			return cur, refusal(app, table)
 		}
 		now = inherit(was, now, mode)
 		r.adopt(now)
+		if faults := checkBase(was, fresh.parts, now, external); d.begins && len(faults) > 0 {
+			return cur, fatalf("app %s cannot begin from %s:\n  - %s", app, fresh.origin, strings.Join(faults, "\n  - "))
+		}
 		top, err := json.Marshal(now)
 		if err != nil {
 			return cur, err
@@ -300,6 +334,9 @@ func (w *Worker) prepare(ctx context.Context, control *txn.Control) error {
 	}
 	if _, err := decide(known); err != nil {
 		return err
+	}
+	if bound.incarnation != known.Incarnation {
+		known.Topology = nil // its repartition topics are not read any more
 	}
 	if unread, err = unreadTopics(ctx, w.cluster, bound, known.Topology); err != nil {
 		return err
@@ -328,11 +365,15 @@ func (w *Worker) prepare(ctx context.Context, control *txn.Control) error {
 		if err != nil {
 			return cur, err
 		}
-		if err := sameTopics(cur.TopicIDs, ids); err != nil {
+		was := cur.TopicIDs
+		if out.Incarnation != cur.Incarnation {
+			was = nil
+		}
+		if err := sameTopics(was, ids); err != nil {
 			return cur, err
 		}
 		out.TopicIDs = map[string]string{}
-		for n, id := range cur.TopicIDs {
+		for n, id := range was {
 			out.TopicIDs[n] = id
 		}
 		for _, n := range bound.topicNames() {
@@ -348,13 +389,14 @@ func (w *Worker) prepare(ctx context.Context, control *txn.Control) error {
 	}
 	if !sameControl(known, next) {
 		table.tell(w.log)
-		if _, err = control.Update(ctx, stamp); err != nil {
+		if next, err = control.Update(ctx, stamp); err != nil {
 			return err
 		}
 	}
+	w.tellStart(known, next)
 	bound.bind(all)
 	w.mu.Lock()
-	w.topo = bound
+	w.topo, w.origin, w.base = bound, next.Origin, next.Base
 	w.topicIDs = map[string][16]byte{}
 	for n, info := range all {
 		w.topicIDs[n] = info.ID
@@ -532,8 +574,9 @@ func (w *Worker) follow(ctx context.Context, control *txn.Control) {
 // another topology is left out by the group, which says so.
 func (w *Worker) agreed(s txn.ControlState) {
 	switch {
-	case s.Incarnation != w.topo.incarnation:
-		w.fail(fatalf("app %s was begun anew as incarnation %d, this worker belongs to incarnation %d; start it again", w.opts.Kafka.AppID, s.Incarnation, w.topo.incarnation))
+	case s.Incarnation < w.topo.incarnation: // from before this worker began its incarnation
+	case s.Incarnation > w.topo.incarnation:
+		w.fail(&movedError{w.topo.incarnation, s.Incarnation})
 	case s.Fingerprint != w.topo.fingerprint:
 		w.log.Warn("another version of the topology was started; members of both do not share the work", "fingerprint", w.topo.fingerprint, "other", s.Fingerprint)
 	}

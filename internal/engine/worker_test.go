@@ -521,9 +521,20 @@ func TestControlIsFollowed(t *testing.T) {
 		}
 		return nil
 	})
-	update(func(s *txn.ControlState) { s.Incarnation = 2 })
-	if err := m.wait(t); err == nil || !strings.Contains(err.Error(), "incarnation 2") {
-		t.Fatalf("the worker ended with %v, want the new incarnation", err)
+	// A new incarnation without state: the worker goes on in it by itself, from the start of the input.
+	update(func(s *txn.ControlState) { s.Incarnation, s.Origin = 2, "fresh" })
+	testutil.Eventually(t, patience, func() error {
+		if n := len(c.read("out")); n != 200 {
+			return fmt.Errorf("%d rows, want all of them twice", n)
+		}
+		return nil
+	})
+	if st := m.w.Status(); st.Incarnation != 2 || st.State != engine.StateRunning || len(st.Subtasks) != 2*nparts {
+		t.Errorf("status %+v", st)
+	}
+	m.stop(t)
+	if log := m.log.String(); strings.Count(log, "going on in another incarnation") != 1 || strings.Contains(log, "level=ERROR") {
+		t.Errorf("the new incarnation is told in one line:\n%s", log)
 	}
 }
 

@@ -47,6 +47,13 @@ const (
 	MidLoad                 = "mid-load"
 )
 
+// The names of the points of the first takeover of a subtask in an incarnation that begins from a savepoint.
+const (
+	MidBaseLoad      = "mid-base-load"
+	MidBaseChangelog = "mid-base-changelog"
+	AfterBase        = "after-base"
+)
+
 // points documents what a crash at each point leaves behind.
 var points = map[string]string{
 	AfterInitProducerID:  "the former owner is fenced and its transaction aborted; nothing is restored yet",
@@ -67,6 +74,10 @@ var points = map[string]string{
 	BeforeSavepointManifest: "all subtasks have written their part, the savepoint is running",
 	AfterSavepointManifest:  "the savepoint is completed or failed, and nobody of this process knows",
 	MidLoad:                 "a part of a savepoint is in a store beside the subtask's",
+
+	MidBaseLoad:      "a part of the savepoint that an incarnation begins from is in a store beside the subtask's",
+	MidBaseChangelog: "a part of it is in the changelog of the incarnation, committed, without an epoch record",
+	AfterBase:        "all of it is in the changelog, committed, without an epoch record: nothing counts yet",
 }
 
 // Points returns the name of each point and what a crash there leaves behind.
