@@ -27,6 +27,16 @@ func OpenBlobs(ctx context.Context, cfg Config, log *slog.Logger) (blob.Store, e
 	return blobs, nil
 }
 
+// openBlobsAt opens another store than that of checkpoint.url, in the same way.
+func openBlobsAt(ctx context.Context, cfg Config, url string, log *slog.Logger) (blob.Store, error) {
+	cfg.Checkpoint.URL = url
+	blobs, err := OpenBlobs(ctx, cfg, log)
+	if err != nil {
+		return nil, fmt.Errorf("store %s: %w", url, err)
+	}
+	return blobs, nil
+}
+
 // blobCheckTimeout bounds the check of the object storage at the start.
 const blobCheckTimeout = 10 * time.Second
 

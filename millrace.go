@@ -22,6 +22,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/millrace-stream/millrace/checkpoint/blob"
 	"github.com/millrace-stream/millrace/configs"
 	"github.com/millrace-stream/millrace/internal/api"
 	"github.com/millrace-stream/millrace/internal/engine"
@@ -153,6 +154,8 @@ func Run(ctx context.Context, app string, topology func(*processor.Topology), cf
 		LeaveOnStop: cfg.Group.LeaveOnStop, ShutdownTimeout: cfg.Shutdown.Timeout,
 		BackoffMin: cfg.Restart.BackoffMin, BackoffMax: cfg.Restart.BackoffMax, MaxAttempts: cfg.Restart.MaxAttempts,
 		StartOffsets: cfg.Start.Offsets, OutOfRange: cfg.Errors.OutOfRange, AllowDroppedState: cfg.Start.AllowDroppedState, Logger: log,
+		Start:     engine.Start{Mode: cfg.Start.Mode, Nonce: cfg.Start.Nonce},
+		OpenBlobs: func(ctx context.Context, url string) (blob.Store, error) { return openBlobsAt(ctx, cfg, url, log) },
 	})
 	if err != nil {
 		return err
