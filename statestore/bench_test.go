@@ -126,6 +126,8 @@ func (nullStore) Get([]byte) ([]byte, bool, error)              { return nil, fa
 func (nullStore) Scan(_, _ []byte) (statestore.Iterator, error) { return nullIterator{}, nil }
 func (nullStore) NewBatch() statestore.Batch                    { return nullBatch{} }
 func (nullStore) Flush() error                                  { return nil }
+func (nullStore) FlushBehind() error                            { return nil }
+func (nullStore) Busy() (bool, error)                           { return false, nil }
 func (nullStore) Meta() (statestore.Meta, bool)                 { return statestore.Meta{}, false }
 func (nullStore) Size() int64                                   { return 0 }
 func (nullStore) Close() error                                  { return nil }

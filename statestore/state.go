@@ -184,7 +184,12 @@ func (s *State) Dirty() (bytes int64) { return s.dirty }
 // WriteBehind puts all committed changes into the store, sorted by key, in one batch with m, the Meta of the last
 // committed epoch, and flushes it. Values of the running or of a sealed epoch are never in it (I4). On an error the
 // changes stay pending, and the call may be repeated.
-func (s *State) WriteBehind(m Meta) error {
+func (s *State) WriteBehind(m Meta) error { return s.writeBehind(m, s.store.Flush) }
+
+// StartWriteBehind is WriteBehind without the wait: what it wrote is durable when the store is not Busy any more.
+func (s *State) StartWriteBehind(m Meta) error { return s.writeBehind(m, s.store.FlushBehind) }
+
+func (s *State) writeBehind(m Meta, flush func() error) error {
 	b := s.store.NewBatch()
 	for _, c := range s.announced[:s.announce] {
 		b.Set(c.Key, c.Value) // of store id 0, below all others
@@ -199,9 +204,10 @@ func (s *State) WriteBehind(m Meta) error {
 	if err := b.Commit(m); err != nil {
 		return fmt.Errorf("write state behind epoch %d (%d bytes): %w", m.Epoch, n, err)
 	}
-	if err := s.store.Flush(); err != nil {
+	if err := flush(); err != nil {
 		return fmt.Errorf("flush state of epoch %d: %w", m.Epoch, err)
 	}
+	// Reads find it in the store from here on, durable or not.
 	for _, sub := range s.subs {
 		sub.written()
 	}

@@ -42,6 +42,13 @@ func (s *spyStore) Flush() error {
 	return s.Store.Flush()
 }
 
+func (s *spyStore) FlushBehind() error {
+	if s.failFlush != nil {
+		return s.failFlush
+	}
+	return s.Store.FlushBehind()
+}
+
 func (s *spyStore) NewBatch() statestore.Batch { return spyBatch{s.Store.NewBatch(), s} }
 
 type spyBatch struct {
@@ -313,11 +320,13 @@ func TestStoreErrors(t *testing.T) {
 	}
 	for _, set := range []func(error){func(err error) { store.failCommit = err }, func(err error) { store.failFlush = err }} {
 		set(boom)
-		if err := s.WriteBehind(statestore.Meta{Epoch: 1}); !errors.Is(err, boom) {
-			t.Errorf("write-behind: %v", err)
-		}
-		if s.Pending() != pending {
-			t.Errorf("pending %d after a failed write-behind, want %d", s.Pending(), pending)
+		for _, write := range []func(statestore.Meta) error{s.WriteBehind, s.StartWriteBehind} {
+			if err := write(statestore.Meta{Epoch: 1}); !errors.Is(err, boom) {
+				t.Errorf("write-behind: %v", err)
+			}
+			if s.Pending() != pending {
+				t.Errorf("pending %d after a failed write-behind, want %d", s.Pending(), pending)
+			}
 		}
 		set(nil)
 	}

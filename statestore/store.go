@@ -17,6 +17,12 @@ type Store interface {
 	NewBatch() Batch
 	// Flush makes all that was committed durable.
 	Flush() error
+	// FlushBehind begins to make durable all that was committed, beside the caller, who may go on to read and commit.
+	// Busy tells when it is done.
+	FlushBehind() error
+	// Busy says whether a FlushBehind still runs, or the store has so much else to put in order that a Commit would wait.
+	// It does not wait itself. An error is why the store takes no more writes.
+	Busy() (bool, error)
 	// Meta returns the Meta of the last committed batch; ok is false on an empty store.
 	Meta() (m Meta, ok bool)
 	// Size is the approximate number of bytes on disk (or in memory).
@@ -30,8 +36,9 @@ type Batch interface {
 	Delete(key []byte)
 	DeleteRange(lo, hi []byte)
 	Len() int
-	// Commit applies the batch and the meta atomically and ends the batch. It is durable after Store.Flush, and
-	// never durable in part.
+	// Commit applies the batch and the meta atomically and ends the batch. It is durable after Store.Flush, or a
+	// FlushBehind that ended, and never durable in part. So that memory is bounded it may wait for what was committed
+	// before to become durable.
 	Commit(m Meta) error
 	// Discard ends the batch without applying it.
 	Discard()

@@ -587,22 +587,38 @@ func (l *life) publish(st task.Stats) {
 	s.committed = l.offsets
 }
 
-// writeBehind moves committed state to the store: when enough of it waits, when it is old, or when force is set.
+// writeBehind moves committed state to the store: when enough of it waits, when it is old, or, durably, when force is
+// set. The loop does not wait for the disk, unless the disk falls so far behind that memory would grow.
 func (l *life) writeBehind(now time.Time, force bool) error {
+	busy, err := l.store.Busy()
+	if err != nil {
+		return fmt.Errorf("write committed state to the store of subtask %s: %w", l.s.id, err)
+	}
+	room := l.w.opts.WriteBehindBytes
 	pending := l.state.Pending()
 	old := now.Sub(l.lastBehind) >= l.w.opts.WriteBehindInterval
-	if !force && pending < l.w.opts.WriteBehindBytes && !old {
+	if !force && (pending < room && !old || busy && pending < maxBehind*room) {
 		return nil
 	}
 	l.lastBehind = now
-	if have, ok := l.store.Meta(); ok && have.Epoch == l.meta.Epoch {
-		return nil
+	write := func() error { return l.state.StartWriteBehind(l.meta) }
+	if force {
+		write = func() error { return l.state.WriteBehind(l.meta) }
 	}
-	if err := l.state.WriteBehind(l.meta); err != nil {
+	if have, ok := l.store.Meta(); ok && have.Epoch == l.meta.Epoch {
+		if !force {
+			return nil
+		}
+		write = l.store.Flush // it may be on its way to the disk
+	}
+	if err := write(); err != nil {
 		return fmt.Errorf("write committed state to the store of subtask %s: %w", l.s.id, err)
 	}
 	return nil
 }
+
+// maxBehind is up to how many times state.write-behind.bytes may wait while the store is busy.
+const maxBehind = 2
 
 // committedInternal are the committed offsets of repartition topics.
 func (s *subtask) committedInternal() map[record.TopicPartition]int64 {

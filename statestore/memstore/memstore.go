@@ -220,6 +220,7 @@ type Store struct {
 	hasMeta  bool
 	closed   bool
 	instance string
+	behind   *saved // what FlushBehind is to save; nil: nothing
 }
 
 var _ statestore.Store = (*Store)(nil)
@@ -278,7 +279,33 @@ func (s *Store) Flush() error {
 		return fmt.Errorf("flush memory store: %w", errClosed)
 	}
 	s.saved.root, s.saved.meta, s.saved.hasMeta = s.root, s.meta, s.hasMeta
+	s.behind = nil
 	return nil
+}
+
+// FlushBehind implements statestore.Store. What it saves is on the disk when Busy is called the next time: a crash
+// before that loses it.
+func (s *Store) FlushBehind() error {
+	if err := s.check("flush"); err != nil {
+		return err
+	}
+	s.behind = &saved{root: s.root, meta: s.meta, hasMeta: s.hasMeta}
+	return nil
+}
+
+// Busy implements statestore.Store.
+func (s *Store) Busy() (bool, error) {
+	if err := s.check("flush"); err != nil || s.behind == nil || s.dir == nil {
+		return false, err
+	}
+	s.dir.disk.mu.Lock()
+	defer s.dir.disk.mu.Unlock()
+	if err := s.dir.alive(); err != nil {
+		return false, err
+	}
+	s.saved.root, s.saved.meta, s.saved.hasMeta = s.behind.root, s.behind.meta, s.behind.hasMeta
+	s.behind = nil
+	return true, nil
 }
 
 // Meta implements statestore.Store.

@@ -62,17 +62,35 @@ func TestCrashAnywhere(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	var behind, ended uint64
 	for epoch := uint64(1); epoch <= 150; epoch++ { // 12 MB, most of it in memtables that Pebble flushes when they are full
 		c.started.Store(epoch)
 		if err := commit(s, epoch); err != nil {
 			t.Fatal(err)
 		}
-		if epoch%40 == 0 {
+		switch {
+		case epoch%40 == 0:
 			if err := s.Flush(); err != nil {
 				t.Fatal(err)
 			}
 			c.flushed.Store(epoch)
+			behind = 0
+		case epoch%40 == 20:
+			if err := s.FlushBehind(); err != nil {
+				t.Fatal(err)
+			}
+			behind = epoch
 		}
+		// The work goes on while it runs.
+		if busy, err := s.Busy(); err != nil {
+			t.Fatal(err)
+		} else if !busy && behind != 0 {
+			c.flushed.Store(behind)
+			behind, ended = 0, ended+1
+		}
+	}
+	if ended == 0 {
+		t.Fatal("no flush behind ended before the next flush: the test did not reach what it is for")
 	}
 	if err := errors.Join(s.Close(), d.Close()); err != nil {
 		t.Fatal(err)

@@ -84,7 +84,8 @@ func verify(s statestore.Store) (epoch uint64, err error) {
 func TestFullDisk(t *testing.T) {
 	for _, once := range []bool{false, true} {
 		for _, crash := range []bool{false, true} {
-			name := fmt.Sprintf("once=%v,crash=%v", once, crash)
+			behind := once != crash
+			name := fmt.Sprintf("once=%v,crash=%v,behind=%v", once, crash, behind)
 			t.Run(name, func(t *testing.T) {
 				reached := 0
 				for at := int64(1); ; at++ {
@@ -93,7 +94,7 @@ func TestFullDisk(t *testing.T) {
 					}
 					met := false
 					// In a bubble the pauses of a failed store cost nothing.
-					synctest.Test(t, func(t *testing.T) { met = fullDisk(t, at, once, crash) })
+					synctest.Test(t, func(t *testing.T) { met = fullDisk(t, at, once, crash, behind) })
 					if !met {
 						break
 					}
@@ -108,9 +109,27 @@ func TestFullDisk(t *testing.T) {
 	}
 }
 
+// flushBehind is a FlushBehind, with the wait for its end.
+func flushBehind(s statestore.Store) error {
+	if err := s.FlushBehind(); err != nil {
+		return err
+	}
+	for {
+		busy, err := s.Busy()
+		if err != nil || !busy {
+			return err
+		}
+		<-time.After(time.Millisecond) // in a bubble: it lets the flush go on, and costs nothing
+	}
+}
+
 // fullDisk is one run; it says whether the fault was met.
-func fullDisk(t *testing.T, at int64, once, crash bool) bool {
+func fullDisk(t *testing.T, at int64, once, crash, behind bool) bool {
 	t.Helper()
+	flush := statestore.Store.Flush
+	if behind {
+		flush = flushBehind
+	}
 	mem := vfs.NewCrashableMem()
 	f := &faults{at: at, once: once, err: syscall.ENOSPC}
 	fs := errorfs.Wrap(mem, f)
@@ -148,7 +167,7 @@ func fullDisk(t *testing.T, at int64, once, crash bool) bool {
 			}
 			last++
 			if last%2 == 0 {
-				if err = s.Flush(); err != nil {
+				if err = flush(s); err != nil {
 					break
 				}
 				flushed = last

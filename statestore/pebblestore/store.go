@@ -37,7 +37,7 @@ const (
 	maxUnflushed = 4 * memTableSize
 	// maxManifest keeps the file short that is read on open; a new one starts with the few files that are there.
 	maxManifest = 256 << 10
-	// maxL0 is the read amplification of level 0 from which a Flush waits for compactions, as Pebble's stall would.
+	// maxL0 is the read amplification of level 0 from which a Commit waits for compactions, as Pebble's stall would.
 	maxL0 = 12
 	// never is a threshold for a stall of Pebble's that is not reached.
 	never = math.MaxInt32
@@ -80,7 +80,9 @@ type Store struct {
 
 	meta      statestore.Meta
 	hasMeta   bool
-	unflushed int    // bytes in batches since the last flush, with an allowance for each entry
+	unflushed int // bytes in batches that no flush was begun for, with an allowance for each entry
+	flushing  flushing
+	deep      bool   // level 0 had maxL0 when it was last looked at
 	value     []byte // what the last Get returned
 	iters     map[*iterator]struct{}
 	closed    bool
@@ -353,40 +355,105 @@ func (s *Store) NewBatch() statestore.Batch {
 	return &batch{s: s, b: s.db.NewBatch()}
 }
 
+// flushing is a flush that was begun.
+type flushing struct {
+	done  <-chan struct{} // closed when it is done; nil: there is none
+	size  int             // of what it flushes, as unflushed
+	since time.Time
+}
+
 // Flush implements statestore.Store. Errors: ErrNoSpace, ErrCorrupt (a background failure); after a failed write the
 // store takes no more of them, and what was flushed before is what a new Open finds.
 func (s *Store) Flush() error {
+	if err := s.FlushBehind(); err != nil {
+		return err
+	}
+	return s.awaitFlush()
+}
+
+// FlushBehind implements statestore.Store. Errors: as of Flush.
+func (s *Store) FlushBehind() error {
 	if err := s.writable("flush", 0); err != nil {
 		return err
 	}
+	return s.startFlush()
+}
+
+// startFlush begins a flush of all that was committed. Pebble flushes in the order of commits, so the end of the
+// newest flush is the end of all.
+func (s *Store) startFlush() error {
 	if s.unflushed == 0 {
 		return nil
 	}
-	if err := s.flush(); err != nil {
-		return err
-	}
-	return s.awaitCompactions()
-}
-
-func (s *Store) flush() error {
 	done, err := s.db.AsyncFlush()
 	if err != nil {
 		return s.fault("flush", err)
 	}
-	timeout := time.NewTimer(flushTimeout)
+	s.flushing = flushing{done, s.flushing.size + s.unflushed, time.Now()}
+	s.unflushed = 0
+	return nil
+}
+
+// Busy implements statestore.Store.
+func (s *Store) Busy() (bool, error) {
+	if s.closed {
+		return false, s.fault("flush", errClosed)
+	}
+	if s.flushing.done != nil {
+		select {
+		case <-s.flushing.done:
+			s.flushed()
+		default:
+			if time.Since(s.flushing.since) > flushTimeout {
+				s.fail.set(errSlowDisk)
+			}
+		}
+	}
+	if err := s.fail.get(); err != nil { // see guardDir
+		return false, s.fault("flush", err)
+	}
+	if s.flushing.done != nil {
+		return true, nil
+	}
+	if s.deep {
+		select {
+		case <-s.compacted:
+			s.measureDepth()
+		default:
+		}
+	}
+	return s.deep, nil
+}
+
+var errSlowDisk = fmt.Errorf("the disk did not take the data within %s", flushTimeout)
+
+// flushed notes that what was begun is done.
+func (s *Store) flushed() {
+	s.flushing = flushing{}
+	s.measureDepth()
+}
+
+func (s *Store) measureDepth() { s.deep = s.db.Metrics().Levels[0].Sublevels >= maxL0 }
+
+// awaitFlush waits for a flush that was begun.
+func (s *Store) awaitFlush() error {
+	if s.flushing.done == nil {
+		return nil
+	}
+	timeout := time.NewTimer(time.Until(s.flushing.since.Add(flushTimeout)))
 	defer timeout.Stop()
 	select {
-	case <-done:
+	case <-s.flushing.done:
 		if err := s.fail.get(); err != nil { // see guardDir
 			return s.fault("flush", err)
 		}
 	case <-s.fail.ch:
 		return s.fault("flush", s.fail.get())
 	case <-timeout.C:
-		s.fail.set(fmt.Errorf("the disk did not take the data within %s", flushTimeout))
+		s.fail.set(errSlowDisk)
 		return s.fault("flush", s.fail.get())
 	}
-	s.unflushed = 0
+	s.flushed()
 	return nil
 }
 
@@ -394,9 +461,10 @@ func (s *Store) flush() error {
 func (s *Store) awaitCompactions() error {
 	timeout := time.NewTimer(compactTimeout)
 	defer timeout.Stop()
-	for s.db.Metrics().Levels[0].Sublevels >= maxL0 {
+	for s.deep {
 		select {
 		case <-s.compacted:
+			s.measureDepth()
 		case <-s.fail.ch:
 			return s.fault("compact", s.fail.get())
 		case <-timeout.C:
@@ -528,13 +596,13 @@ func (b *batch) Commit(m statestore.Meta) error {
 		return s.fault("write", err)
 	}
 	size := b.b.Len() + 64*int(b.b.Count())
-	if s.unflushed > 0 && s.unflushed+size > maxUnflushed {
-		if err := s.flush(); err != nil {
+	if waits := s.flushing.size + s.unflushed; waits > 0 && waits+size > maxUnflushed {
+		if err := errors.Join(s.startFlush(), s.awaitFlush()); err != nil {
 			return err
 		}
-		if err := s.awaitCompactions(); err != nil {
-			return err
-		}
+	}
+	if err := s.awaitCompactions(); err != nil {
+		return err
 	}
 	if err := s.db.Apply(b.b, pebble.NoSync); err != nil {
 		return s.fault("write", err)

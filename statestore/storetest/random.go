@@ -59,9 +59,15 @@ func testRandom(t *testing.T, w World) {
 			m.hold()
 		case x < 90:
 			m.pull()
-		case x < 96:
+		case x < 93:
 			must(t, m.s.Flush())
+			m.behind = 0
 			m.history = m.history[len(m.history)-1:]
+		case x < 95:
+			must(t, m.s.FlushBehind())
+			m.behind = len(m.history)
+		case x < 96:
+			m.landed()
 		case x < 98:
 			m.release()
 			closeAll(t, m.d, m.s)
@@ -89,7 +95,17 @@ type model struct {
 	d       statestore.Dir
 	s       statestore.Store
 	history []version // since the last flush; the last one is the store's content
+	behind  int       // of them those that a FlushBehind is to make durable
 	held    []held
+}
+
+// landed asks whether the last FlushBehind is done; what came before it then cannot come back.
+func (m *model) landed() {
+	busy, err := m.s.Busy()
+	must(m.t, err)
+	if !busy && m.behind > 0 {
+		m.history, m.behind = m.history[m.behind-1:], 0
+	}
 }
 
 func (m *model) last() version { return m.history[len(m.history)-1] }
@@ -252,7 +268,7 @@ func (m *model) recover() {
 		m.t.Fatalf("step %d: meta %v %v after reopen is none of those since the last flush", m.step, meta, ok)
 	}
 	// What was found is on disk: it cannot be lost any more.
-	m.history = m.history[i : i+1]
+	m.history, m.behind = m.history[i:i+1], 0
 	m.same(m.last())
 }
 

@@ -5,9 +5,11 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/millrace-stream/millrace/statestore"
 )
@@ -51,6 +53,7 @@ func Run(t *testing.T, newWorld func(t testing.TB) World) {
 		{"LargeBatches", testLargeBatches},
 		{"FlushSurvivesReopen", testReopen},
 		{"CrashKeepsAFlushedMeta", testCrash},
+		{"FlushBehind", testFlushBehind},
 		{"Wipe", testWipe},
 		{"StoresAreSeparate", testSeparate},
 		{"Identity", testIdentity},
@@ -594,6 +597,65 @@ func wantSubtasks(t *testing.T, d statestore.Dir, want ...string) {
 	}
 	if got, err = d.Subtasks(77); err != nil || len(got) > 0 {
 		t.Fatalf("stores of another incarnation: %v, %v", got, err)
+	}
+}
+
+// testFlushBehind: what was committed before it is durable when the store is not busy any more, reads see it at once, and
+// what is committed while it runs is not lost by it.
+func testFlushBehind(t *testing.T, w World) {
+	_, s := open(t, w)
+	must(t, s.FlushBehind()) // nothing to do
+	put(t, s, 1, "a", "1")
+	must(t, s.FlushBehind())
+	wantGet(t, s, "a", "1")
+	put(t, s, 2, "b", "2")
+	wantScan(t, s, nil, nil, "a=1", "b=2")
+	idle(t, s)
+	w.Crash(t)
+	_, s = open(t, w)
+	if m, ok := s.Meta(); !ok || m.Epoch < 1 {
+		t.Fatalf("meta %v %v after a flush behind that ended, and a crash", m, ok)
+	}
+	wantGet(t, s, "a", "1")
+	put(t, s, 3, "b", "3")
+	must(t, s.FlushBehind())
+	put(t, s, 4, "b", "4")
+	must(t, s.Flush()) // waits for both
+	w.Crash(t)
+	d, s := open(t, w)
+	if m, _ := s.Meta(); m.Epoch != 4 {
+		t.Fatalf("epoch %d after a flush, want 4", m.Epoch)
+	}
+	wantScan(t, s, nil, nil, "a=1", "b=4")
+	// A store that is closed meanwhile is whole, with it or without.
+	put(t, s, 5, "c", "5")
+	must(t, s.FlushBehind())
+	must(t, s.Close())
+	if busy, err := s.Busy(); err == nil {
+		t.Fatalf("a closed store is busy %v, and tells no error", busy)
+	}
+	wantErr(t, s.FlushBehind(), nil, "closed")
+	s = openStore(t, d, ID("0_0"))
+	m, _ := s.Meta()
+	if _, ok, err := s.Get(k("c")); err != nil || ok != (m.Epoch == 5) {
+		t.Fatalf("epoch %d, and its key is there: %v %v", m.Epoch, ok, err)
+	}
+	closeAll(t, d, s)
+}
+
+// idle waits until a store is not busy any more.
+func idle(t testing.TB, s statestore.Store) {
+	t.Helper()
+	for end := time.Now().Add(time.Minute); ; {
+		busy, err := s.Busy()
+		must(t, err)
+		if !busy {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatal("the store is still busy after a minute")
+		}
+		runtime.Gosched()
 	}
 }
 
