@@ -1,0 +1,197 @@
+package pebblestore
+
+import (
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/millrace-stream/millrace/statestore"
+)
+
+// TestPauseOfLoop measures how long the loop of a subtask stands still for its write-behind while checkpoints are taken: 5,000,000
+// keys of 200 bytes (1 GB), 20,000 random updates a second, an epoch every 100 ms, a write-behind every 5 s or
+// 16 MiB, and a goroutine that snapshots the store and hashes each new file, all the time. It is a measurement, run
+// with MILLRACE_MEASURE_GB=1.
+func TestPauseOfLoop(t *testing.T) {
+	size := os.Getenv("MILLRACE_MEASURE_GB")
+	if size == "" {
+		t.Skip("MILLRACE_MEASURE_GB is not set")
+	}
+	keys := 5_000_000
+	if size != "1" {
+		keys = 500_000
+	}
+	type account struct {
+		n, cents int64
+		note     string
+	}
+	d, err := OpenDir(t.TempDir(), "app", Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	st, err := d.Open(statestore.Identity{App: "app", Subtask: "0_0"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := st.(*Store)
+	kc, err := statestore.KeyCodecOf[string]()
+	if err != nil {
+		t.Fatal(err)
+	}
+	vc, err := statestore.CodecOf[account]()
+	if err != nil {
+		t.Fatal(err)
+	}
+	state := statestore.NewState(s, statestore.StateOptions{})
+	table, err := statestore.NewTable(state, statestore.Spec{ID: 7, Name: "t/value", Kind: statestore.KindTable}, kc, vc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	random := rand.New(rand.NewPCG(1, 2))
+	meta := statestore.Meta{EpochRecord: []byte("r"), Positions: []int64{0}}
+	update := func(k int) {
+		state.Begin()
+		v, _ := table.Update(statestore.Group(k*31%statestore.Groups), fmt.Sprintf("%09d", k))
+		v.n++
+		v.cents = random.Int64()
+		if v.note == "" {
+			var text [85]byte // as hexadecimal digits it compresses a little, as most state does
+			for i := range text {
+				text[i] = byte(random.Uint32())
+			}
+			v.note = fmt.Sprintf("%x", text)
+		}
+		state.End()
+	}
+	commit := func() {
+		meta.Epoch++
+		state.Seal(meta.Epoch)
+		state.Committed()
+	}
+	for k := range keys {
+		update(k)
+		if k%50_000 == 49_999 {
+			commit()
+			if err := state.WriteBehind(meta); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for s.db.Metrics().Compact.NumInProgress > 0 {
+		<-time.After(100 * time.Millisecond)
+	}
+	t.Logf("%d keys, %d MiB on disk", keys, s.Size()>>20)
+
+	snapshots := func(stop chan struct{}) (n int) {
+		hashed := map[string]bool{}
+		for {
+			sn, err := s.Checkpoint()
+			if err != nil {
+				t.Error(err)
+				return n
+			}
+			for _, f := range sn.Files() {
+				if f.Fixed && hashed[f.Name] {
+					continue
+				}
+				hashed[f.Name] = true
+				r, err := sn.Open(f.Name)
+				if err != nil {
+					t.Error(err)
+					return n
+				}
+				_, err = io.Copy(sha256.New(), r)
+				if err := errors.Join(err, r.Close()); err != nil {
+					t.Error(err)
+				}
+			}
+			if err := sn.Close(); err != nil {
+				t.Error(err)
+			}
+			n++
+			select {
+			case <-stop:
+				return n
+			case <-time.After(time.Second):
+			}
+		}
+	}
+	for _, way := range []struct {
+		name  string
+		write func(statestore.Meta) error
+	}{{"waits for the disk", state.WriteBehind}, {"goes on", state.StartWriteBehind}} {
+		stop := make(chan struct{})
+		var wg sync.WaitGroup
+		taken := 0
+		wg.Go(func() { taken = snapshots(stop) })
+		var steps, commits, writes, slow []time.Duration
+		var written int64
+		clock := func(all *[]time.Duration, f func()) {
+			began := time.Now()
+			f()
+			*all = append(*all, time.Since(began))
+		}
+		began := time.Now()
+		lastCommit, lastWrite, done := began, began, 0
+		for time.Since(began) < time.Minute {
+			due := int(20_000 * time.Since(began).Seconds())
+			if done >= due {
+				<-time.After(time.Millisecond)
+				continue
+			}
+			clock(&steps, func() {
+				for range min(due-done, 64) {
+					update(random.IntN(keys))
+					done++
+				}
+			})
+			if now := time.Now(); now.Sub(lastCommit) >= 100*time.Millisecond {
+				lastCommit = now
+				clock(&commits, commit)
+				busy, err := s.Busy()
+				if err != nil {
+					t.Fatal(err)
+				}
+				if waits := state.Pending(); !busy && (waits >= 16<<20 || now.Sub(lastWrite) >= 5*time.Second) {
+					lastWrite = now
+					written += waits
+					clock(&writes, func() {
+						if err := way.write(meta); err != nil {
+							t.Fatal(err)
+						}
+					})
+				}
+			}
+		}
+		close(stop)
+		wg.Wait()
+		slow = slices.Concat(steps, commits, writes)
+		show := func(what string, all []time.Duration) {
+			slices.Sort(all)
+			t.Logf("%s: %s: %d, median %v, p99 %v, worst %v", way.name, what, len(all), all[len(all)/2], all[len(all)*99/100], all[len(all)-1])
+		}
+		show("steps of 64 updates", steps)
+		show("commits", commits)
+		show("write-behinds", writes)
+		show("all", slow)
+		t.Logf("%s: %d updates, %d MiB written behind, %d snapshots; level 0 has %d sublevels", way.name, done, written>>20, taken, s.db.Metrics().Levels[0].Sublevels)
+		var over []string
+		for _, d := range slow {
+			if d > 10*time.Millisecond {
+				over = append(over, d.Round(100*time.Microsecond).String())
+			}
+		}
+		t.Logf("%s: pauses above 10 ms: %d: %s", way.name, len(over), strings.Join(over[max(0, len(over)-20):], " "))
+	}
+	if err := errors.Join(s.Flush(), s.Close(), d.Close()); err != nil {
+		t.Fatal(err)
+	}
+}
