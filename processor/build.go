@@ -62,6 +62,18 @@ func shared[S any](b *builder, n *node, build func() S) S {
 	return s
 }
 
+// keyGroup is task.SubTopology.KeyGroup.
+func (s *sub) keyGroup(store statestore.ID, key []byte) (statestore.Group, error) {
+	for _, n := range s.nodes {
+		for _, spec := range n.specs {
+			if spec.ID == store {
+				return n.groupOf(key)
+			}
+		}
+	}
+	return 0, fmt.Errorf("there is no store with id %08x", uint32(store))
+}
+
 // specOf finds a declared store again.
 func (n *node) specOf(name string) statestore.Spec {
 	for _, s := range n.specs {

@@ -1,6 +1,8 @@
 package processor
 
 import (
+	"fmt"
+
 	"github.com/millrace-stream/millrace/format"
 	"github.com/millrace-stream/millrace/internal/task"
 	"github.com/millrace-stream/millrace/statestore"
@@ -102,6 +104,7 @@ type keyType[K comparable] struct {
 }
 
 func newKeyed[K comparable, T any](n *node, keys *keyType[K]) KeyedStream[K, T] {
+	n.groupOf = keys.group
 	return KeyedStream[K, T]{&keyed[K, T]{n: n, keys: keys}}
 }
 
@@ -116,6 +119,23 @@ func newKeyType[K comparable](n *node, serde format.Serde[K]) *keyType[K] {
 		}
 	}
 	return &keyType[K]{codec, serde}
+}
+
+// group is the key group of a key as it is written into state: that of the key of its Kafka records.
+func (k *keyType[K]) group(key []byte) (statestore.Group, error) {
+	v, rest, err := k.codec.Decode(key)
+	if err == nil && len(rest) > 0 {
+		err = fmt.Errorf("decode key: %d bytes left behind it", len(rest))
+	}
+	if err != nil {
+		return 0, err
+	}
+	b, err := k.serde.Append(nil, &v)
+	if err != nil {
+		return 0, fmt.Errorf("encode key: %w", err)
+	}
+	_, g := place(b, 1)
+	return g, nil
 }
 
 func (k *keyType[K]) schema() string {

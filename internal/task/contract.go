@@ -28,6 +28,9 @@ type SubTopology struct {
 	Parallelism int
 	Describe    string
 	New         func(Env) (*Task, error)
+	// KeyGroup is the key group of a key of a store, as its KeyCodec writes it: what routes a query to a subtask. The error
+	// is that of a key that is none of the store's, or that the program cannot write.
+	KeyGroup func(store statestore.ID, key []byte) (statestore.Group, error)
 }
 
 // Input is a topic that a sub-topology reads.
