@@ -80,7 +80,9 @@ func newRootCommand(environ []string) *cobra.Command {
 		newDemoCommand(),
 		newDoctorCommand(environ),
 		newHealthcheckCommand(),
+		newResumeCommand(environ),
 		newSavepointCommand(environ),
+		newStopCommand(environ),
 		newTxnCommand(environ),
 		newVersionCommand(),
 	)

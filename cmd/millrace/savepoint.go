@@ -22,11 +22,19 @@ import (
 
 // newSavepointCommand takes, shows and deletes savepoints.
 func newSavepointCommand(environ []string) *cobra.Command {
-	cmd := parentCommand("savepoint", "List, show, verify and delete the app's savepoints")
+	cmd := parentCommand("savepoint", "Take, list, show, verify and delete savepoints of the app")
 	output := func(own *pflag.FlagSet) {
 		own.StringP("output", "o", "text", "form of the output: text or json")
 	}
 	cmd.AddCommand(
+		appCommand{
+			use: "create", short: "Take a savepoint of the running app; processing goes on", args: "[name]",
+			flags: func(own *pflag.FlagSet) {
+				output(own)
+				timeoutFlag(own)
+			},
+			run: createSavepoint,
+		}.command(environ),
 		appCommand{use: "list", short: "List the savepoints of the app, the newest first", flags: output, run: listSavepoints}.command(environ),
 		appCommand{use: "show", short: "Show one savepoint: what it holds, and how to start from it", args: "<name>", flags: output, run: showSavepoint}.command(environ),
 		appCommand{use: "verify", short: "Read all of a savepoint and compare it with its checksums", args: "<name>", flags: output, run: verifySavepoint}.command(environ),
@@ -342,7 +350,7 @@ func (s savepointJSON) write(w io.Writer, store string, now time.Time) error {
 	}
 	line("location", "%s/%s/savepoints/%s", strings.TrimSuffix(store, "/"), s.App, s.Name)
 	if s.Status == checkpoint.StatusCompleted {
-		line("holds", "%s in %s, %s", plural64(s.Entries, "entry"), plural(s.Files, "file"), bytesText(s.Bytes))
+		line("holds", "%s", s.holds())
 		line("start", "a program with --start.mode=savepoint:%s begins from it", s.Name)
 		sb.WriteByte('\n')
 		tw := tabwriter.NewWriter(&sb, 0, 0, 2, ' ', 0)
@@ -391,7 +399,7 @@ func verifySavepoint(c *appCall) error {
 	if c.json {
 		return c.writeJSON(j)
 	}
-	_, err = fmt.Fprintf(c.out, "Savepoint %s is whole: %s in %s, %s, are as they were written.\n", name, plural64(j.Entries, "entry"), plural(j.Files, "file"), bytesText(j.Bytes))
+	_, err = fmt.Fprintf(c.out, "Savepoint %s is whole: %s, as they were written.\n", name, j.holds())
 	return err
 }
 
