@@ -28,6 +28,8 @@ type ControlState struct {
 	Fingerprint string            `json:"fingerprint"`           // of the topology
 	Topology    json.RawMessage   `json:"topology,omitempty"`    // what compatibility of state is decided by
 	TopicIDs    map[string]string `json:"topic_ids,omitempty"`   // by topic name, as text
+	// Old are the ids of the internal topics of earlier incarnations: who removes the app must know which are its own.
+	Old map[string]string `json:"old_topic_ids,omitempty"`
 	Parallelism []int             `json:"parallelism,omitempty"` // number of subtasks, by sub-topology
 	// Origin says what the incarnation began with: "" = the first start of the app, "fresh" or "savepoint:<path>", followed
 	// by "#<nonce>" if the start had one. A member that is started with the same origin joins the incarnation.
@@ -85,6 +87,8 @@ type Stopped struct {
 	At        int64  `json:"at_ms"`
 	Savepoint string `json:"savepoint,omitempty"` // that was taken then
 	By        string `json:"by"`
+	// Removal says that the app is being reset or deleted. If nobody is at it, it was cut off, and can be done again.
+	Removal bool `json:"removal,omitempty"`
 }
 
 // controlVersion is raised by every change that an older program must not drop when it rewrites the record.
@@ -155,7 +159,7 @@ func (t *Control) State() ControlState {
 
 func (s ControlState) clone() ControlState {
 	s.Topology = bytes.Clone(s.Topology)
-	s.TopicIDs = maps.Clone(s.TopicIDs)
+	s.TopicIDs, s.Old = maps.Clone(s.TopicIDs), maps.Clone(s.Old)
 	s.Parallelism = append([]int(nil), s.Parallelism...)
 	s.Past = append([]string(nil), s.Past...)
 	s.Base, s.Savepoint, s.Stopped = copied(s.Base), copied(s.Savepoint), copied(s.Stopped)

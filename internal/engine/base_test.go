@@ -283,7 +283,7 @@ func TestDecideStart(t *testing.T) {
 			t.Fatalf("start %q with %+v: %+v, want begins %v, incarnation %d", origin, s, d, begins, incarnation)
 		}
 		if d.begins {
-			s = begin(s, d.incarnation, origin, nil)
+			s = begin("app", s, d.incarnation, origin, nil)
 		} else {
 			s.Incarnation = d.incarnation
 		}

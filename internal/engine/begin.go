@@ -135,8 +135,8 @@ func decideStart(s txn.ControlState, origin string) decision {
 const maxPast = 100
 
 // begin makes the state of a new incarnation from that of the last one (pure): what belonged to the last one is gone.
-func begin(s txn.ControlState, incarnation uint64, origin string, base *txn.Base) txn.ControlState {
-	next := txn.ControlState{Revision: s.Revision, ClusterID: s.ClusterID, Incarnation: incarnation, Origin: origin, Base: base, Past: slices.Clone(s.Past)}
+func begin(app string, s txn.ControlState, incarnation uint64, origin string, base *txn.Base) txn.ControlState {
+	next := txn.ControlState{Revision: s.Revision, ClusterID: s.ClusterID, Incarnation: incarnation, Origin: origin, Base: base, Past: slices.Clone(s.Past), Old: ownTopics(app, s)}
 	if s.Origin != "" {
 		next.Past = append(next.Past, s.Origin)
 		next.Past = next.Past[max(len(next.Past)-maxPast, 0):]

@@ -171,7 +171,7 @@ func (p *RescalePlan) next(s txn.ControlState, sp *checkpoint.Savepoint, url str
 		most = max(most, sub.Then)
 	}
 	base := txn.Base{App: sp.App, Name: sp.Name, ID: sp.ID, URL: url, Parallelism: most}
-	next := begin(s, p.Incarnation, originOf(base, sp.App, url), &base)
+	next := begin(sp.App, s, p.Incarnation, originOf(base, sp.App, url), &base)
 	next.Fingerprint = s.Fingerprint
 	top, err := json.Marshal(p.topology)
 	if err != nil {

@@ -304,7 +304,7 @@ func (w *Worker) prepare(ctx context.Context, control *txn.Control) error {
 		inc, pinned := d.incarnation, was.pinned()
 		mode := compatMode{AllowDropped: w.opts.AllowDroppedState, Unread: unread}
 		if d.begins {
-			cur = begin(cur, fresh.incarnation, fresh.origin, fresh.base)
+			cur = begin(app, cur, fresh.incarnation, fresh.origin, fresh.base)
 			inc, pinned, was, mode.Base = cur.Incarnation, fresh.pinned, fresh.was, true
 		}
 		r, err := resolve(app, inc, w.opts.Plan, w.opts.Parallelism, pinned, external)
