@@ -429,6 +429,7 @@ type joinData struct {
 	Kept          []Kept
 	Keeps         bool   // from here on: version 2
 	Rack          string // only if Keeps
+	Address       string // in both versions: what is left at the end, if anything
 }
 
 // encode writes, in version 1: version, layout version, fingerprint, number of kept states, per state sub-topology and
@@ -461,7 +462,23 @@ func (d joinData) encode() []byte {
 	if d.Keeps {
 		b = appendString(b, d.Rack)
 	}
+	if d.Address != "" {
+		b = appendString(b, d.Address)
+	}
 	return b
+}
+
+// addressOf reads the address of a member from its join metadata.
+func addressOf(metadata []byte) string {
+	var meta kmsg.ConsumerMemberMetadata
+	if meta.ReadFrom(metadata) != nil {
+		return ""
+	}
+	d, err := decodeJoinData(meta.UserData)
+	if err != nil {
+		return ""
+	}
+	return d.Address
 }
 
 // errMetadata: user data of a group member that this version does not understand.
@@ -499,6 +516,9 @@ func decodeJoinData(b []byte) (d joinData, err error) {
 	}
 	if d.Keeps {
 		d.Rack = r.string()
+	}
+	if len(r.b) > 0 {
+		d.Address = r.string()
 	}
 	if r.bad || len(r.b) != 0 {
 		return joinData{}, errMetadata
@@ -633,7 +653,7 @@ func (b *balancer) JoinGroupMetadata(_ []string, current map[string][]int32, gen
 
 // joinData is what this member tells the leader at this moment.
 func (b *balancer) joinData() joinData {
-	d := joinData{Fingerprint: b.layout.Fingerprint, LayoutVersion: b.layout.Version, Keeps: b.layout.Standbys > 0}
+	d := joinData{Fingerprint: b.layout.Fingerprint, LayoutVersion: b.layout.Version, Keeps: b.layout.Standbys > 0, Address: b.layout.Address}
 	if b.layout.Keeper != nil {
 		d.Kept = b.layout.Keeper.Kept()
 	}

@@ -431,8 +431,10 @@ func TestLayoutPartitionsAndSubtasksAgree(t *testing.T) {
 
 func FuzzJoinData(f *testing.F) {
 	id := record.SubtaskID{SubTopology: 1, Index: 2}
-	f.Add(joinData{"f", 1, []Kept{{id, false, -1}}, false, ""}.encode())
-	f.Add(joinData{"f", 1, []Kept{{id, true, 127}, {id, false, -1}}, true, "rack-1"}.encode())
+	f.Add(joinData{"f", 1, []Kept{{id, false, -1}}, false, "", ""}.encode())
+	f.Add(joinData{"f", 1, []Kept{{id, true, 127}, {id, false, -1}}, true, "rack-1", ""}.encode())
+	f.Add(joinData{"f", 1, nil, false, "", "host-1:9644"}.encode())
+	f.Add(joinData{"f", 1, []Kept{{id, true, 1}}, true, "r", "host-2:9644"}.encode())
 	f.Add(syncData{"f", 1, true, nil}.encode())
 	f.Add(syncData{"f", 1, false, []Standby{{id, true}, {id, false}}}.encode())
 	f.Add([]byte{metadataVersion, 1, 255, 255, 255, 255, 15})

@@ -175,6 +175,8 @@ func (g *Group) WaitChange(ctx context.Context, since Ownership) error {
 type Owner struct {
 	Member string // instance id of a static member, else the member id
 	Host   string // as the coordinator sees it
+	// Address is where the member says that it can be asked, host:port: Layout.Address. It is "" if it says nothing.
+	Address string
 }
 
 // Owners asks the group's coordinator who owns what. It is for people: the answer may be out of date, and is empty
@@ -200,7 +202,7 @@ func (g *Group) Owners(ctx context.Context) (map[record.SubtaskID]Owner, error) 
 			for _, t := range a.Topics {
 				at[t.Topic] = t.Partitions
 			}
-			o := Owner{Member: m.MemberID, Host: m.ClientHost}
+			o := Owner{Member: m.MemberID, Host: m.ClientHost, Address: addressOf(m.ProtocolMetadata)}
 			if m.InstanceID != nil {
 				o.Member = *m.InstanceID
 			}

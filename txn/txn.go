@@ -77,6 +77,8 @@ type Layout struct {
 	Version     int // of the join metadata
 	Fingerprint string
 	Subs        []LayoutSub
+	// Address is where this member can be asked by others, host:port: Owner.Address. Optional.
+	Address string
 	// Standbys is how many members besides the owner keep a copy of the state of each stateful subtask, at most. The word
 	// of the group's leader counts; a member with 0 is given none.
 	Standbys int

@@ -35,6 +35,10 @@ type Options struct {
 
 	Checkpoints Checkpoints
 
+	// Advertise is where other members find this one's HTTP server, host:port; "" = nowhere. It is told to the group, so that a
+	// question about a key can be sent to who owns it.
+	Advertise string
+
 	// Standbys is how many members besides the owner keep a copy of each state up to date; 0 = none.
 	Standbys int
 	// CleanupDelay is how long the state of a subtask stays on this disk after the subtask went to another member; 0 = for ever.

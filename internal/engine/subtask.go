@@ -34,6 +34,7 @@ type subtask struct {
 	releasing chan struct{} // closed: commit what is processed, then end
 	relOnce   sync.Once
 	done      chan struct{} // closed: producer and store are closed, partitions are removed
+	queries   chan *query   // from outside; bounded
 
 	totals *totals
 
@@ -75,7 +76,7 @@ func newSubtask(w *Worker, id record.SubtaskID, t *totals, prev *subtask) *subta
 	return &subtask{
 		w: w, id: id, sub: w.topo.subs[id.SubTopology], log: w.log.With("subtask", id.String()), prev: prev,
 		ctx: ctx, cancel: cancel, releasing: make(chan struct{}), done: make(chan struct{}),
-		totals: t, state: SubtaskFencing, committed: map[record.TopicPartition]int64{},
+		queries: make(chan *query, queriesWaiting), totals: t, state: SubtaskFencing, committed: map[record.TopicPartition]int64{},
 	}
 }
 
@@ -242,6 +243,7 @@ func (s *subtask) producerTopics() txn.ProducerTopics {
 func (s *subtask) life() (progressed bool, err error) {
 	l := &life{s: s, w: s.w, log: s.log, inbox: newInbox()}
 	defer l.close()
+	defer l.refuse()
 	if err := l.takeover(); err != nil {
 		return false, err
 	}
@@ -286,6 +288,7 @@ type life struct {
 	lastTook    time.Duration
 	lastBehind  time.Time
 	pausedAt    time.Time
+	scans       []*query // that wait for a write-behind
 	stepMax     int
 }
 
@@ -350,6 +353,11 @@ func (l *life) loop() error {
 		if s.released() {
 			return l.finish()
 		}
+		if len(s.queries) > 0 || len(l.scans) > 0 {
+			if err := l.answer(); err != nil {
+				return err
+			}
+		}
 		held := l.task.Stats()
 		batches, resume, err := l.inbox.take(held.BufferedBytes)
 		if err != nil {
@@ -402,9 +410,14 @@ func (l *life) loop() error {
 				until = t
 			}
 		}
+		if len(l.scans) > 0 {
+			until = now.Add(scanTick)
+		}
 		timer.Reset(max(until.Sub(now), 0))
 		select {
 		case <-l.inbox.ready:
+		case q := <-s.queries:
+			l.serve(q)
 		case <-timer.C:
 		case <-s.releasing:
 		case <-s.ctx.Done():

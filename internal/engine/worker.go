@@ -12,6 +12,8 @@
 //	standby          one per state that is kept for a subtask of another member: follows its changelog
 //	standby poll     one per worker, if it keeps standbys: polls for them with a consumer of their own
 //
+// Queries (Worker.StateGet and StateScan) run on the goroutines of who asks, and have ended when Run has.
+//
 // All end with Run. A subtask is dropped, never aborted in place: for every outcome but Committed it closes its
 // producer, forgets its memory and takes over again from what is committed.
 package engine
@@ -49,6 +51,7 @@ type Worker struct {
 
 	commitSlots     chan struct{} // the process's commit budget
 	checkpointSlots chan struct{} // and that of checkpoints
+	desk            *desk         // for queries
 
 	mu       sync.Mutex
 	state    State
@@ -78,6 +81,7 @@ func New(opts Options) *Worker {
 		started:         time.Now(),
 		commitSlots:     make(chan struct{}, concurrentCommits),
 		checkpointSlots: make(chan struct{}, concurrentCheckpoints),
+		desk:            newDesk(),
 		subtasks:        map[record.SubtaskID]*subtask{},
 		totals:          map[record.SubtaskID]*totals{},
 		fatal:           make(chan error, 1),
@@ -98,6 +102,7 @@ func (w *Worker) Run(ctx context.Context) error {
 		w.log.Info("going on in another incarnation", "was", moved.from, "incarnation", moved.to)
 		w.again()
 	}
+	w.desk.close()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if err != nil {
@@ -158,6 +163,7 @@ func (w *Worker) run(ctx context.Context) error {
 
 	w.setState(StateJoining)
 	layout := w.topo.layout()
+	layout.Address = w.opts.Advertise
 	held, err := w.held()
 	if err != nil {
 		return w.startError(ctx, err)
