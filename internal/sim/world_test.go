@@ -25,6 +25,7 @@ import (
 
 	"github.com/millrace-stream/millrace/internal/engine"
 	"github.com/millrace-stream/millrace/internal/record"
+	"github.com/millrace-stream/millrace/internal/task"
 	"github.com/millrace-stream/millrace/processor"
 	"github.com/millrace-stream/millrace/statestore/pebblestore"
 	"github.com/millrace-stream/millrace/txn"
@@ -100,16 +101,18 @@ type world struct {
 	adm    *kadm.Client
 	start  time.Time
 
-	src     *source
-	tap     *tap
-	bucket  *bucket                             // nil = no checkpoints
-	script  func(ctx context.Context, w *world) // in place of the seed's faults
-	members []*member
-	nets    []*network // of all processes that ever were
-	lives   int
-	disks   []disk // what dead members left behind, for the checkers
-	deaths  chan *member
-	log     *slog.Logger
+	src      *source
+	tap      *tap
+	bucket   *bucket                             // nil = no checkpoints
+	job      *task.Plan                          // of the members
+	standbys int                                 // members besides the owner that keep a state
+	script   func(ctx context.Context, w *world) // in place of the seed's faults
+	members  []*member
+	nets     []*network // of all processes that ever were
+	lives    int
+	disks    []disk // what dead members left behind, for the checkers
+	deaths   chan *member
+	log      *slog.Logger
 
 	mu       sync.Mutex
 	noFaults bool
@@ -142,6 +145,7 @@ func newWorld(seed uint64) *world {
 	if newHash(seed, "checkpoints").float() < 0.5 {
 		w.bucket = newBucket(w)
 	}
+	w.standbys = standbys(seed)
 	return w
 }
 
@@ -352,7 +356,8 @@ type member struct {
 	cancel context.CancelFunc
 	done   chan struct{}
 	err    error
-	ran    atomic.Bool // a subtask was restored: the start is over
+	ran    atomic.Bool     // a subtask was restored: the start is over
+	keeps  map[string]bool // standbys as last seen, and whether they followed; of the main goroutine
 
 	mu      sync.Mutex
 	killed  bool
@@ -374,6 +379,7 @@ func (w *world) launch(name string, fs *vfs.MemFS) *member {
 		close(m.done)
 		return m
 	}
+	w.job = plan
 	m.dir, err = pebblestore.OpenDir("state", app, pebblestore.Options{FS: fs, CacheBytes: 1 << 20, MinFreeBytes: -1})
 	if err != nil {
 		w.wrongf("start", "open the state directory of %s: %v", m.life, err)
@@ -397,7 +403,7 @@ func (w *world) launch(name string, fs *vfs.MemFS) *member {
 			Grace: 3 * time.Second, Retain: 2, Prefer: true}
 	}
 	m.worker = engine.New(engine.Options{
-		Plan: plan, Dir: m.dir, Checkpoints: checkpoints, Parallelism: w.prof.parallelism,
+		Plan: plan, Dir: m.dir, Checkpoints: checkpoints, Standbys: w.standbys, CleanupDelay: w.cleanup(), Parallelism: w.prof.parallelism,
 		CommitMaxLatency: w.prof.latencyMax, CommitQuiet: w.prof.quiet, WriteBehindInterval: w.prof.behind, CacheBytes: 1 << 20,
 		LeaveOnStop: w.prof.leave, ShutdownTimeout: 5 * time.Second, BackoffMax: 2 * time.Second, MaxAttempts: 30,
 		Logger: log, Observer: observer{w, m},
@@ -933,14 +939,10 @@ func (w *world) status() (wrong []string) {
 			owners[s.ID] = m.life
 		}
 	}
-	n := int(w.prof.partitions)
-	if w.prof.parallelism > 0 {
-		n = w.prof.parallelism
-	}
-	if len(owners) != 3*n {
+	if n := w.width(); len(owners) != 3*n {
 		wrongf("%d of %d subtasks run", len(owners), 3*n)
 	}
-	return wrong
+	return append(wrong, w.standbysAtRest()...)
 }
 
 // hitStuck counts runs in which the fake broker got stuck: it miscounts who has joined when a member goes that waits for
@@ -976,6 +978,7 @@ func (w *world) rebalanceStuck(ctx context.Context, joins map[*member]int) bool 
 
 // watch compares the committed offsets with what they were, and gives the lag.
 func (w *world) watch(ctx context.Context) (int64, error) {
+	w.watchStandbys()
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	topics := []string{topicIn, topicDirect, topicRepart}
