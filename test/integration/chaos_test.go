@@ -15,19 +15,16 @@ import (
 // Field report: a process died between the durable changelog and the commit, and the outcome was taken for a success.
 // (One death in the midst of a transaction, in TestDeathBeforeCommit.)
 //
-// TestFailpoints lets a worker end itself, as if it were killed, at each named point of a commit under load, and before
-// and after the manifest of a checkpoint, and takes over at once with its state directory.
+// TestFailpoints lets a worker end itself, as if it were killed, at each named point of a commit under load, and takes
+// over at once with its state directory. TestCheckpointFailpoints does it with checkpoints.
 func TestFailpoints(t *testing.T) {
 	t.Parallel()
 	j := newJob(t, kafka.Shared(t), totalJob)
-	j.env = []string{"MILLRACE_CHECKPOINT_URL=file://" + t.TempDir(), "MILLRACE_CHECKPOINT_INTERVAL=200ms", "MILLRACE_CHECKPOINT_MIN_PAUSE=0",
-		"MILLRACE_STATE_WRITE_BEHIND_INTERVAL=100ms"}
 	dir := t.TempDir()
 	stopFeed := j.feed(10)
 	for name, n := range map[string]int{
 		failpoint.AfterInitProducerID: 1, // passed once for each subtask
 		failpoint.BeforeFlush:         25, failpoint.AfterFlush: 25, failpoint.AfterTxnOffsetCommit: 25, failpoint.BeforeEndTxn: 25, failpoint.AfterEndTxn: 25,
-		failpoint.BeforeManifest: 3, failpoint.AfterManifest: 3,
 	} {
 		p := j.worker(dir, fmt.Sprintf("%s=%s:exit@%d", failpoint.Env, name, n))
 		if code := p.Wait(t, patience); code != 137 {

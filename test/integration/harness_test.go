@@ -1,6 +1,7 @@
 package integration
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net"
@@ -41,6 +42,7 @@ type job struct {
 	t       testing.TB
 	b       brokers
 	program string
+	main    string // path of the program in the module; empty: the example of that name
 	app     string
 	in, out string
 	parts   int32
@@ -62,7 +64,7 @@ func (j *job) worker(dir string, env ...string) *kafka.Proc {
 
 func (j *job) run(dir string, args []string, env ...string) *kafka.Proc {
 	j.t.Helper()
-	bin := kafka.Build(j.t, "github.com/millrace-stream/millrace/examples/"+j.program)
+	bin := kafka.Build(j.t, "github.com/millrace-stream/millrace/"+cmp.Or(j.main, "examples/"+j.program))
 	all := append([]string{"MILLRACE_BROKERS=" + strings.Join(j.b.Brokers(), ","), "MILLRACE_APP_ID=" + j.app,
 		"MILLRACE_STATE_DIR=" + dir, "MILLRACE_LISTEN=off"}, j.env...)
 	return kafka.Run(j.t, bin, args, append(all, env...)...)

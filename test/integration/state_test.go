@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/millrace-stream/millrace/format"
 	"github.com/millrace-stream/millrace/statestore"
@@ -39,25 +40,31 @@ func (j *job) checkState() {
 		}
 		return o.At
 	}
-	subtasks := j.restore(ctx, adm)
+	subtasks := j.restore(ctx, adm, true)
 	for k, s := range subtasks {
 		j.compareOffsets(k, len(subtasks), s.last, offset)
 	}
 	if j.program == copyJob {
 		return
 	}
-	want := j.recompute(len(subtasks), offset)
-	for k, s := range subtasks {
-		got := s.cells(j)
-		dropped := int64(math.MinInt64) // of windows that are gone
-		for _, h := range s.last.Horizons {
-			dropped = max(dropped, h.End)
-		}
-		maps.DeleteFunc(want[k], func(c cell, _ total) bool { return j.program == windowJob && c.end <= dropped })
-		if diff := differences(got, want[k]); len(diff) > 0 {
-			j.t.Errorf("state of subtask 0_%d at epoch %d is not what the input makes: %d entries of %d differ: %s", k, s.last.Epoch,
-				len(diff), len(want[k]), strings.Join(diff[:min(len(diff), 5)], "; "))
-		}
+	input := j.b.Read(j.t, j.in)
+	for _, s := range subtasks {
+		j.compare("state", s, j.recompute(input, s.index, len(subtasks), offset))
+	}
+}
+
+// compare the state of a subtask with what the input makes.
+func (j *job) compare(what string, s subtaskState, want map[cell]total) {
+	j.t.Helper()
+	got := s.cells(j)
+	dropped := int64(math.MinInt64) // of windows that are gone
+	for _, h := range s.last.Horizons {
+		dropped = max(dropped, h.End)
+	}
+	maps.DeleteFunc(want, func(c cell, _ total) bool { return j.program == windowJob && c.end <= dropped })
+	if diff := differences(got, want); len(diff) > 0 {
+		j.t.Errorf("%s of subtask 0_%d at epoch %d is not what the input makes: %d entries of %d differ: %s", what, s.index, s.last.Epoch,
+			len(diff), len(want), strings.Join(diff[:min(len(diff), 5)], "; "))
 	}
 }
 
@@ -74,8 +81,9 @@ type subtaskState struct {
 	last  *txn.EpochRecord
 }
 
-// restore folds the changelogs, partition by partition: the last value of each key counts, and none after a tombstone.
-func (j *job) restore(ctx context.Context, adm *kadm.Client) []subtaskState {
+// restore folds the changelogs, partition by partition: the last value of each key counts, and none after a tombstone. At rest
+// no transaction may stay open on them.
+func (j *job) restore(ctx context.Context, adm *kadm.Client, atRest bool) []subtaskState {
 	j.t.Helper()
 	names := []string{j.app + "-0-changelog", j.app + "-0-changelog-expiring"}
 	topics, err := adm.ListTopics(ctx, names...)
@@ -95,7 +103,9 @@ func (j *job) restore(ctx context.Context, adm *kadm.Client) []subtaskState {
 		if len(topics[name].Partitions) == 0 {
 			continue
 		}
-		j.settled(name)
+		if atRest {
+			j.settled(name)
+		}
 		for _, r := range j.b.Read(j.t, name) {
 			s, fold := &subtasks[r.Partition], folds[r.Partition]
 			switch {
@@ -154,29 +164,25 @@ func (j *job) compareOffsets(k, n int, last *txn.EpochRecord, offset func(int32)
 	}
 }
 
-// recompute makes the state of n subtasks from the input below the committed offsets. Records that the programs
-// cannot use are left out.
-func (j *job) recompute(n int, offset func(int32) int64) []map[cell]total {
+// recompute makes the state of subtask k of n from the input below some offsets. Records that the programs cannot use are
+// left out.
+func (j *job) recompute(input []*kgo.Record, k, n int, offset func(int32) int64) map[cell]total {
 	j.t.Helper()
-	want := make([]map[cell]total, n)
-	for k := range want {
-		want[k] = map[cell]total{}
-	}
-	for _, r := range j.b.Read(j.t, j.in) {
+	want := map[cell]total{}
+	for _, r := range input {
 		var e struct {
 			Amount float64
 			TS     *int64
 		}
-		if r.Offset >= offset(r.Partition) || r.Key == nil || json.Unmarshal(r.Value, &e) != nil || e.TS == nil {
+		if int(r.Partition)%n != k || r.Offset >= offset(r.Partition) || r.Key == nil || json.Unmarshal(r.Value, &e) != nil || e.TS == nil {
 			continue
 		}
 		c := cell{user: string(r.Key)}
 		if j.program == windowJob {
 			c.end = *e.TS - *e.TS%windowMs + windowMs
 		}
-		k := int(r.Partition) % n
-		was := want[k][c]
-		want[k][c] = total{was.n + 1, was.cents + cents(e.Amount)}
+		was := want[c]
+		want[c] = total{was.n + 1, was.cents + cents(e.Amount)}
 	}
 	return want
 }
