@@ -153,7 +153,7 @@ func Run(ctx context.Context, app string, topology func(*processor.Topology), cf
 		Standbys: cfg.Standby.Replicas, CleanupDelay: cfg.State.Cleanup.Delay,
 		LeaveOnStop: cfg.Group.LeaveOnStop, ShutdownTimeout: cfg.Shutdown.Timeout,
 		BackoffMin: cfg.Restart.BackoffMin, BackoffMax: cfg.Restart.BackoffMax, MaxAttempts: cfg.Restart.MaxAttempts,
-		StartOffsets: cfg.Start.Offsets, OutOfRange: cfg.Errors.OutOfRange, AllowDroppedState: cfg.Start.AllowDroppedState, Logger: log,
+		StartOffsets: cfg.Start.Offsets, OutOfRange: cfg.Errors.OutOfRange, Advertise: advertised(cfg), AllowDroppedState: cfg.Start.AllowDroppedState, Logger: log,
 		Start:     engine.Start{Mode: cfg.Start.Mode, Nonce: cfg.Start.Nonce},
 		OpenBlobs: func(ctx context.Context, url string) (blob.Store, error) { return openBlobsAt(ctx, cfg, url, log) },
 	})
@@ -161,7 +161,7 @@ func Run(ctx context.Context, app string, topology func(*processor.Topology), cf
 		return err
 	}
 	if cfg.Listen != "" && cfg.Listen != "off" {
-		srv, err := api.Listen(cfg.Listen, api.Options{Status: worker.Status, Metrics: metrics.Handler(), Logger: log})
+		srv, err := api.Listen(cfg.Listen, api.Options{Status: worker.Status, Metrics: metrics.Handler(), Logger: log, State: worker, Token: cfg.Admin.Token.Reveal()})
 		if err != nil {
 			return err
 		}

@@ -23,6 +23,7 @@ type Config struct {
 	Standby     Standby
 	Checkpoint  Checkpoint
 	Listen      string // host:port of the HTTP server; ListenOff = none
+	Advertise   string // where other members find it, host:port; "" = from Listen
 	Admin       Admin
 	Log         Log
 	Parallelism int // 0 = chosen from the partition counts of the inputs

@@ -223,6 +223,13 @@ func checkListen(s string) string {
 	return ""
 }
 
+func checkAdvertise(s string) string {
+	if s != "" && (strings.HasPrefix(s, ":") || !checkHostPort(s, 1)) {
+		return "host:port is wanted, such as worker-1:9644"
+	}
+	return ""
+}
+
 func checkToken(s string) string {
 	if strings.ContainsFunc(s, func(r rune) bool { return r <= ' ' || r > '~' }) {
 		return "a token travels in an HTTP header: printable ASCII without spaces is allowed"

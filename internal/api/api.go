@@ -4,10 +4,10 @@
 //	GET /readyz         200 while the worker processes all that it owns, else 503 with the reasons
 //	GET /metrics        metrics in the Prometheus text format
 //	GET /api/v1/status  engine.Status as JSON
+//	GET /api/v1/state   and below: the app's state, see stateRoutes; only with the bearer token of admin.token
 //
-// Other methods than GET and HEAD are answered with 405, other paths with 404. There is no authentication, since
-// nothing can be changed and no record is shown; the server listens on loopback by default. A path that changes
-// something must first ask for the bearer token of admin.token and compare it in constant time.
+// Other methods than GET and HEAD are answered with 405, other paths with 404. What shows no records and changes nothing
+// needs no token; the server listens on loopback by default. All else asks for it first: see requireToken.
 package api
 
 import (
@@ -28,6 +28,8 @@ type Options struct {
 	Status  func() engine.Status
 	Metrics http.Handler
 	Logger  *slog.Logger // nil = discard
+	State   StateReader  // nil = no state is shown
+	Token   string       // admin.token
 }
 
 // Limits of the server. A scrape may take 10 s.
@@ -72,6 +74,9 @@ func Handler(o Options) http.Handler {
 		writeJSON(w, http.StatusOK, s)
 	})
 	mux.Handle("GET /metrics", o.Metrics)
+	if o.State != nil {
+		stateRoutes(mux, o)
+	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("X-Content-Type-Options", "nosniff")
 		w.Header().Set("Cache-Control", "no-store")

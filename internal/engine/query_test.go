@@ -13,6 +13,7 @@ import (
 
 	"github.com/millrace-stream/millrace/internal/engine"
 	"github.com/millrace-stream/millrace/internal/record"
+	"github.com/millrace-stream/millrace/internal/testutil"
 	"github.com/millrace-stream/millrace/processor"
 	"github.com/millrace-stream/millrace/statestore"
 	"github.com/millrace-stream/millrace/statestore/memstore"
@@ -201,7 +202,7 @@ func TestQueryOfWhatIsNotCommitted(t *testing.T) {
 		o.ShutdownTimeout = patience
 	})
 	c.send(40, 2)
-	await(t, func() error {
+	testutil.Eventually(t, patience, func() error {
 		n := int64(0)
 		for _, s := range m.w.Status().Subtasks {
 			n += s.RecordsIn
@@ -221,7 +222,7 @@ func TestQueryOfWhatIsNotCommitted(t *testing.T) {
 	}
 	m.stop(t)
 	m = c.start("open", pairsByKey, dir, nil)
-	await(t, func() error {
+	testutil.Eventually(t, patience, func() error {
 		found, _, err := m.get(t, "pair/a", "7")
 		if err != nil || len(found) != 1 || string(found[0].Value) != "1" {
 			return fmt.Errorf("%v, %v", found, err)
@@ -267,7 +268,7 @@ func TestQueryDuringRestoreIsToBeAskedAgain(t *testing.T) {
 	m := c.start("gate", pairs, d, nil)
 	open := sync.OnceFunc(func() { close(d.gate) })
 	t.Cleanup(open)
-	await(t, func() error {
+	testutil.Eventually(t, patience, func() error {
 		for _, s := range m.w.Status().Subtasks {
 			if strings.HasPrefix(s.ID, "1_") && s.State == engine.SubtaskRestoring {
 				return nil
@@ -275,7 +276,7 @@ func TestQueryDuringRestoreIsToBeAskedAgain(t *testing.T) {
 		}
 		return errors.New("no subtask restores")
 	})
-	await(t, func() error {
+	testutil.Eventually(t, patience, func() error {
 		_, _, err := m.get(t, "pair/a", "word-1")
 		var later *engine.UnavailableError
 		if !errors.As(err, &later) || later.Retry <= 0 || !strings.Contains(later.Reason, "restoring") {
@@ -284,7 +285,7 @@ func TestQueryDuringRestoreIsToBeAskedAgain(t *testing.T) {
 		return nil
 	})
 	open()
-	await(t, func() error {
+	testutil.Eventually(t, patience, func() error {
 		_, _, err := m.get(t, "pair/a", "word-1")
 		return err
 	})
@@ -327,7 +328,7 @@ func TestQueryForAnotherMembersSubtaskNamesIt(t *testing.T) {
 		return here, nil
 	}
 	by := map[string]int{}
-	await(t, func() error {
+	testutil.Eventually(t, patience, func() error {
 		clear(by)
 		for k := range keys {
 			addr, err := ask(fmt.Sprint("word-", k))
@@ -343,7 +344,7 @@ func TestQueryForAnotherMembersSubtaskNamesIt(t *testing.T) {
 	})
 	b.stop(t)
 	delete(members, "host-b:9644")
-	await(t, func() error {
+	testutil.Eventually(t, patience, func() error {
 		for k := range keys {
 			found, _, err := a.get(t, "pair/a", fmt.Sprint("word-", k))
 			if err != nil || len(found) != 1 {
@@ -359,7 +360,7 @@ func TestScansAreBoundedAndSelected(t *testing.T) {
 	c := newCluster(t)
 	m := c.start("scan", pairs, memstore.NewDir("scan"), func(o *engine.Options) { o.Parallelism, o.CommitQuiet = 1, time.Millisecond })
 	c.send(100, 10)
-	await(t, func() error {
+	testutil.Eventually(t, patience, func() error {
 		found, _, err := m.get(t, "pair/a", "word-9")
 		if err != nil || len(found) != 1 || string(found[0].Value) != "10" {
 			return fmt.Errorf("%v, %v", found, err)
@@ -420,21 +421,5 @@ func TestScansAreBoundedAndSelected(t *testing.T) {
 	gone := errors.New("gone")
 	if _, err := m.w.StateScan(t.Context(), engine.StateScan{Subtask: sub}, func([]byte) error { return gone }); !errors.Is(err, gone) {
 		t.Error(err)
-	}
-}
-
-// await repeats f until it succeeds.
-func await(t *testing.T, f func() error) {
-	t.Helper()
-	deadline := time.Now().Add(patience)
-	for {
-		err := f()
-		if err == nil {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatal(err)
-		}
-		time.Sleep(5 * time.Millisecond)
 	}
 }
