@@ -170,7 +170,7 @@ func (o *windowOp[K, T, A, R]) step(add func(acc *A, existed bool, v T)) keyedSt
 		x.Op = o.op
 		end := o.assigner.Start(x.Time) + o.size
 		w := o.node.Watermark
-		if w >= end-1+o.lateness {
+		if w >= end-1+o.lateness || end <= o.store.Horizon() { // dropped, maybe under a shorter lateness
 			x.CountLate()
 			if o.late != nil {
 				return o.late(x, v)
@@ -216,8 +216,10 @@ func (o *windowOp[K, T, A, R]) fire(_ *task.Exec, before, watermark int64) error
 				o.node.Due(end - 1)
 				return nil
 			}
-			if err := o.fireWindow(end); err != nil {
-				return err
+			if end-1 > before { // else it has fired, and was kept for a lateness that was allowed then
+				if err := o.fireWindow(end); err != nil {
+					return err
+				}
 			}
 			if err := o.drop(end); err != nil {
 				return err

@@ -192,7 +192,15 @@ func readBy(now string, migrations []string, was string) (int, error) {
 		return i, nil
 	}
 	if len(migrations) == 0 {
-		return -1, CanRead(now, was)
+		if err := CanRead(now, was); err != nil {
+			return 0, err
+		}
+		n, err1 := parseSchema(now)
+		w, err2 := parseSchema(was)
+		if err1 == nil && err2 == nil && nothingLeft(n, w) {
+			return 0, fmt.Errorf("stored as %s, they have no field that %s has, so nothing of them would be left: keep the names with tags state:\"name\", or add a migration", was, now)
+		}
+		return -1, nil
 	}
 	var ways []int
 	whole := func(now string) bool {
@@ -213,27 +221,54 @@ func readBy(now string, migrations []string, was string) (int, error) {
 	}
 	forms := strings.Join(append(slices.Clone(migrations), now), ", ")
 	if len(ways) == 0 {
-		return 0, fmt.Errorf("values stored as %s fit none of %s without losing a field: add a migration of exactly that form", was, forms)
+		return 0, fmt.Errorf("stored as %s, they fit none of %s without losing a field: add a migration of exactly that form", was, forms)
 	}
-	return 0, fmt.Errorf("values stored as %s fit more than one of %s: add a migration of exactly that form", was, forms)
+	return 0, fmt.Errorf("stored as %s, they fit more than one of %s: add a migration of exactly that form", was, forms)
+}
+
+// nothingLeft says that values of was, read as now, would all be zero.
+func nothingLeft(now, was *wireType) bool {
+	if now.kind != kindStruct || len(was.fields) == 0 {
+		return false
+	}
+	for _, wf := range was.fields {
+		if slices.ContainsFunc(now.fields, func(nf wireField) bool { return nf.name == wf.name }) {
+			return false
+		}
+	}
+	return true
+}
+
+// LostFields are the fields of values stored as was that reading them as now leaves out, as paths; CanRead allows it.
+func LostFields(now, was string) []string {
+	n, err1 := parseSchema(now)
+	w, err2 := parseSchema(was)
+	if err1 != nil || err2 != nil || canRead(n, w, "") != nil {
+		return nil
+	}
+	return lost(nil, n, w, "")
 }
 
 // loses says that reading values of was as now, which canRead allows, leaves out a field.
-func loses(now, was *wireType) bool {
+func loses(now, was *wireType) bool { return len(lost(nil, now, was, "")) > 0 }
+
+func lost(paths []string, now, was *wireType, path string) []string {
 	switch now.kind {
 	case kindStruct:
 		for _, wf := range was.fields {
-			i := slices.IndexFunc(now.fields, func(nf wireField) bool { return nf.name == wf.name })
-			if i < 0 || loses(now.fields[i].typ, wf.typ) {
-				return true
+			at := strings.TrimPrefix(path+"."+wf.name, ".")
+			if i := slices.IndexFunc(now.fields, func(nf wireField) bool { return nf.name == wf.name }); i < 0 {
+				paths = append(paths, at)
+			} else {
+				paths = lost(paths, now.fields[i].typ, wf.typ, at)
 			}
 		}
 	case kindSlice, kindPointer, kindArray:
-		return loses(now.elem, was.elem)
+		paths = lost(paths, now.elem, was.elem, path+"[]")
 	case kindMap:
-		return loses(now.key, was.key) || loses(now.elem, was.elem)
+		paths = lost(lost(paths, now.key, was.key, path+"[key]"), now.elem, was.elem, path+"[]")
 	}
-	return false
+	return paths
 }
 
 // A fallible codec may fail on values that are not damaged.

@@ -291,8 +291,10 @@ func TestSpecCanRead(t *testing.T) {
 		{"fits the newest form alone", "struct{b string}", "struct{b string;c int64}", []string{v2}, false, ""},
 		{"fits both", "struct{a int32}", "struct{a int64;b string}", []string{v2}, false, "more than one"},
 		{"fits none without losing a field", "struct{a int32;x bool}", now, []string{v2}, false, "fit none"},
-		{"the same without migrations", "struct{a int32;x bool}", now, nil, false, ""},
+		{"the same without migrations", "struct{a int32;b string}", now, nil, false, ""},
 		{"loses a field inside", "map[string]struct{a int32;x bool}", "map[string]struct{a int32}", []string{v2}, false, "fit none"},
+		{"loses a field of a field", "struct{p struct{a int32;x bool}}", "struct{p struct{a int32}}", []string{v2}, false, "fit none"},
+		{"all fields renamed", v1, now, nil, false, "nothing of them would be left"},
 		{"wider inside", "[]struct{a int32}", "[]struct{a int64}", []string{v2}, false, ""},
 		{"does not fit without migrations", "string", "int64", nil, false, "stored as string"},
 	} {

@@ -187,6 +187,8 @@ type compatMode struct {
 	// Unread are the repartition topics, by the id of their KeyBy, that hold records which were not processed yet; only
 	// those of mustBeRead are looked at.
 	Unread map[string]bool
+	// Running: members of the old topology are at work, so that nobody can tell what they will leave unread.
+	Running bool
 }
 
 // allowDropped is how a user allows it.
@@ -283,17 +285,15 @@ func storeRow(old topologyStore, sub topologySub, now topologyRecord, mode compa
 		if schema == st.ValType {
 			continue
 		}
-		if err := st.CanRead(schema); err != nil {
-			return bad("its values: %v", err)
-		}
-		if st.Migrates(schema) {
-			continue
-		}
-		if slices.Contains(old.Migrated, schema) {
+		switch {
+		case st.Migrates(schema):
+		case slices.Contains(old.Migrated, st.ValType):
+			return bad("its values were migrated from %s to %s, and do not go back by themselves: add a migration back, or begin from a savepoint of before", st.ValType, schema)
+		case slices.Contains(old.Migrated, schema):
 			return bad("values of the form %s may be left, for which an earlier version had a migration: keep it", schema)
 		}
-		if slices.Contains(old.Migrated, st.ValType) {
-			return bad("its values were migrated from %s to %s, and do not go back by themselves: add a migration back, or begin from a savepoint of before", st.ValType, schema)
+		if err := st.CanRead(schema); err != nil {
+			return bad("its values: %v", err)
 		}
 	}
 	var why []string
@@ -302,7 +302,10 @@ func storeRow(old topologyStore, sub topologySub, now topologyRecord, mode compa
 		if st.Migrates(old.ValType) {
 			tell("values are migrated when they are read")
 		} else {
-			tell("values are read as the new type: new fields are zero, removed ones are gone")
+			tell("values are read as the new type, in which new fields are zero")
+			if lost := statestore.LostFields(st.ValType, old.ValType); len(lost) > 0 {
+				tell("what was in the fields %s is gone once a value changes", strings.Join(lost, ", "))
+			}
 		}
 	}
 	if st.Life != old.Life {
@@ -331,6 +334,11 @@ func inputRow(old topologyInput, sub topologySub, now topologyRecord, mode compa
 	switch {
 	case !ok && unread:
 		r.Verdict, r.Why, r.Stops = VerdictIncompatible, "it is gone, but "+drain, true
+	case mode.Running && old.Internal && slices.Contains(mustBeRead(topologyRecord{Subs: []topologySub{sub}}, now), old.Topic):
+		r.Why = "it is not what it was: what the old version leaves unread in its repartition topic when it stops would stop the start; stop it with a savepoint, which leaves nothing, or look again then"
+		if !ok {
+			r.Verdict = VerdictDropped
+		}
 	case !ok && old.Internal:
 		r.Verdict, r.Why = VerdictDropped, "it is gone; all its records were processed"
 	case !ok:

@@ -75,7 +75,8 @@ func TestCompatibility(t *testing.T) {
 		{"from kept to expiring, from a savepoint", func(t *topologyRecord) { valueStore(t).Expiring = true }, base, "", "", false, ""},
 
 		{"field added", func(t *topologyRecord) { valueStore(t).ValType = "struct{a int32;b string;c bool}" }, compatMode{}, "last value", VerdictKept, false, "new fields are zero"},
-		{"field removed", func(t *topologyRecord) { valueStore(t).ValType = "struct{a int32}" }, compatMode{}, "last value", VerdictKept, false, "removed ones are gone"},
+		{"field removed", func(t *topologyRecord) { valueStore(t).ValType = "struct{a int32}" }, compatMode{}, "last value", VerdictKept, false, "what was in the fields b is gone"},
+		{"all fields renamed", func(t *topologyRecord) { valueStore(t).ValType = "struct{x int32;y string}" }, compatMode{}, "last value", VerdictIncompatible, true, "nothing of them would be left"},
 		{"integer wider", func(t *topologyRecord) { valueStore(t).ValType = "struct{a int64;b string}" }, compatMode{}, "last value", VerdictKept, false, "read as the new type"},
 		{"integer narrower", func(t *topologyRecord) { valueStore(t).ValType = "struct{a int16;b string}" }, compatMode{}, "last value", VerdictIncompatible, true, "field a: stored as int32, and is now int16"},
 		{"another type", func(t *topologyRecord) { valueStore(t).ValType = "string" }, compatMode{}, "last value", VerdictIncompatible, true, "stored as struct{"},
@@ -178,7 +179,7 @@ func TestValueFormsAreRemembered(t *testing.T) {
 		}
 		return ""
 	}
-	const a32, without, text = "struct{a int32}", "struct{b string}", "struct{a string;b string}"
+	const a32, without, text = "struct{a int32;c bool}", "struct{b string;c bool}", "struct{a string;b string;c bool}"
 	v1 := succeed(t, topologyRecord{}, of(a32), compatMode{})
 	v2 := succeed(t, v1, of(without), compatMode{})
 	// The newest form alone would fit.
@@ -191,7 +192,7 @@ func TestValueFormsAreRemembered(t *testing.T) {
 	if v3 := succeed(t, v2, of(a32), compatMode{}); len(valueStore(&v3).Past) != 1 || valueStore(&v3).Past[0] != without {
 		t.Errorf("back to version 1: past forms %v", valueStore(&v3).Past)
 	}
-	if base := inherit(v2, of("struct{a int64}"), compatMode{Base: true}); len(valueStore(&base).Past) != 2 {
+	if base := inherit(v2, of("struct{a int64;b string}"), compatMode{Base: true}); len(valueStore(&base).Past) != 2 {
 		t.Errorf("from a savepoint: past forms %v", valueStore(&base).Past)
 	}
 }
