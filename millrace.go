@@ -58,6 +58,8 @@ func run(app string, topology func(*processor.Topology), args, environ []string,
 	extra := pflag.NewFlagSet(app, pflag.ContinueOnError)
 	extra.AddGoFlagSet(flag.CommandLine)
 	describe := extra.Bool("describe", false, "print the topology and end")
+	check := extra.String("check-state", "", "print what this program makes of the app's state (latest), or of a savepoint (savepoint:<path>), and end: 0 if it can go on with it, 1 if not")
+	extra.Lookup("check-state").NoOptDefVal = "latest"
 	loaded, err := configs.Load(configs.LoadOptions{Args: args, Environ: environ, Flags: extra, Defaults: map[string]any{"app.id": app}})
 	if errors.Is(err, pflag.ErrHelp) {
 		fmt.Fprint(stdout, configs.Usage(app, extra))
@@ -88,7 +90,12 @@ func run(app string, topology func(*processor.Topology), args, environ []string,
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
 	defer stop()
 	context.AfterFunc(ctx, stop) // the next signal is the default one again
-	err = Run(ctx, loaded.Config.App.ID, topology, loaded.Config)
+	if *check != "" {
+		loaded.Config.Start.Mode = *check
+		err = CheckState(ctx, loaded.Config.App.ID, topology, loaded.Config, stdout, stderr)
+	} else {
+		err = Run(ctx, loaded.Config.App.ID, topology, loaded.Config)
+	}
 	var bad *TopologyError
 	switch {
 	case err == nil:

@@ -44,6 +44,9 @@ func (v *flagValue) ValueString() string { return v.text }
 // ValueType is one that viper does not convert.
 func (v *flagValue) ValueType() string { return "text" }
 
+// shortFlags are other names of flags, for what is typed by hand now and then.
+var shortFlags = map[string]string{"allow-dropped-state": "start.allow-dropped-state"}
+
 // flags is what the command line said.
 type flags struct {
 	values     map[string]*flagValue
@@ -59,6 +62,12 @@ func readFlags(args []string, extra *pflag.FlagSet) (flags, []Fault, error) {
 	fs.SetOutput(io.Discard)
 	fs.Usage = func() {} // the caller prints Usage
 	fs.SortFlags = false
+	fs.SetNormalizeFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
+		if full, ok := shortFlags[name]; ok {
+			name = full
+		}
+		return pflag.NormalizedName(name)
+	})
 	fs.StringVar(&out.config, configFlag, "", "")
 	for _, k := range keys() {
 		v := &flagValue{key: k}

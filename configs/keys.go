@@ -178,7 +178,7 @@ var table = []group{
 		{name: "start.offsets", def: "", at: func(c *Config) any { return &c.Start.Offsets }, oneOf: []string{"", "state", "group"},
 			doc: "Decides when the group's offsets and the state disagree, for example after a reset by hand: empty refuses to start, \"state\" goes on where the state is, \"group\" where the group is."},
 		{name: "start.allow-dropped-state", def: "false", at: func(c *Config) any { return &c.Start.AllowDroppedState },
-			doc: "Lets a topology start that no longer has a store that the last one had. The state of that store is lost."},
+			doc: "Lets a topology start that no longer has a state, or reads a topic, that the last one did: they are given up. The flag may also be written --allow-dropped-state. What a program would give up is shown by its flag --check-state."},
 	}},
 	{"Security", []key{
 		{name: "security.tls.enabled", def: "false", at: func(c *Config) any { return &c.Security.TLS.Enabled },

@@ -567,3 +567,13 @@ func randomText(rnd *rand.Rand, k key) string {
 	}
 	return string(b)
 }
+
+// TestShortFlags: some keys have another flag, with the same meaning and origin.
+func TestShortFlags(t *testing.T) {
+	for _, args := range [][]string{{"--allow-dropped-state"}, {"--allow-dropped-state=true"}, {"--start.allow-dropped-state"}} {
+		l := load(t, LoadOptions{Args: args})
+		if !l.Config.Start.AllowDroppedState || l.Origin("start.allow-dropped-state") != "flag --start.allow-dropped-state" {
+			t.Errorf("%v: %v from %q", args, l.Config.Start.AllowDroppedState, l.Origin("start.allow-dropped-state"))
+		}
+	}
+}
