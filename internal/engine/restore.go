@@ -289,6 +289,13 @@ func (l *life) restoreFrom(ctx context.Context, o checkpoint.Option, aside bool)
 	}
 	switch o.Way {
 	case checkpoint.FromLocal:
+		if l.store == nil { // a checkpoint was tried before
+			store, err := l.w.opts.Dir.Open(l.identity)
+			if err != nil {
+				return nil, err
+			}
+			l.store = store
+		}
 	case checkpoint.FromCheckpoint:
 		l.log.Info("restoring from a checkpoint", "epoch", o.Epoch, "bytes", o.Bytes, "changelog_records", o.Records)
 		if err := l.download(ctx, o, started); err != nil {
