@@ -48,11 +48,16 @@ func (b *inbox) put(f txn.Fetched) (pause bool) {
 		b.paused, pause = true, true
 	}
 	b.mu.Unlock()
+	b.wake()
+	return pause
+}
+
+// wake makes the subtask look around.
+func (b *inbox) wake() {
 	select {
 	case b.ready <- struct{}{}:
 	default:
 	}
-	return pause
 }
 
 // take hands over all that waits; resume says that the partitions may be fetched again. held is what the subtask

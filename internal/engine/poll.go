@@ -79,16 +79,36 @@ func (p *pollLoop) remove(tps []record.TopicPartition, in *inbox) {
 
 func (p *pollLoop) resume(tps []record.TopicPartition, in *inbox) {
 	p.do(func() {
-		var mine []record.TopicPartition
-		for _, tp := range tps {
-			if p.routes[tp] == in {
-				mine = append(mine, tp)
-			}
-		}
-		if len(mine) > 0 {
+		if mine := p.routed(tps, in); len(mine) > 0 {
 			p.consumer.Resume(mine)
 		}
 	})
+}
+
+// pauseSome makes partitions wait whatever room the inbox has, resumeSome ends that: at once, or when all are resumed.
+func (p *pollLoop) pauseSome(tps []record.TopicPartition, in *inbox) {
+	p.do(func() {
+		if mine := p.routed(tps, in); len(mine) > 0 {
+			p.consumer.Pause(mine)
+		}
+	})
+}
+
+func (p *pollLoop) resumeSome(tps []record.TopicPartition, in *inbox) {
+	p.do(func() {
+		if mine := p.routed(tps, in); len(mine) > 0 && !in.isPaused() {
+			p.consumer.Resume(mine)
+		}
+	})
+}
+
+func (p *pollLoop) routed(tps []record.TopicPartition, in *inbox) (mine []record.TopicPartition) {
+	for _, tp := range tps {
+		if p.routes[tp] == in {
+			mine = append(mine, tp)
+		}
+	}
+	return mine
 }
 
 func (p *pollLoop) run(ctx context.Context) {

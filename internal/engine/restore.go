@@ -37,6 +37,9 @@ func (l *life) takeover() error {
 		return fmt.Errorf("fence the former owner of subtask %s: %w", s.id, err)
 	}
 	l.producer = producer
+	if err := l.enter(ctx); err != nil {
+		return err
+	}
 	if l.topics, err = l.sameTopics(ctx); err != nil {
 		return err
 	}

@@ -214,8 +214,8 @@ func (i *initiator) watch(ctx context.Context) (*checkpoint.Savepoint, error) {
 		case <-dctx.Done():
 			timer.Stop()
 			err := context.Cause(dctx)
-			if last[1] < len(i.sp.Expected) {
-				err = fmt.Errorf("%w; %d of %d subtasks are aligned, %d have written their state: see the logs of the members, and that all of them run", err, max(last[0], 0), len(i.sp.Expected), max(last[1], 0))
+			if last[0] >= 0 && last[1] < len(i.sp.Expected) {
+				err = fmt.Errorf("%w; %d of %d subtasks are aligned, %d have written their state: see the logs of the members, and that all of them run", err, last[0], len(i.sp.Expected), last[1])
 			}
 			return fail(err)
 		case <-timer.C:
@@ -313,12 +313,22 @@ func (i *initiator) update(ctx context.Context, next func(txn.ControlState) (txn
 
 // TakeSavepoint is the function of that name, by a running member.
 func (w *Worker) TakeSavepoint(ctx context.Context, o SavepointOptions) (*checkpoint.Savepoint, error) {
+	v := &w.saves
+	v.mu.Lock()
+	if v.ctx == nil || v.closed {
+		v.mu.Unlock()
+		return nil, fmt.Errorf("take savepoint %s: this member does not run; ask another, or wait", o.Name)
+	}
+	v.wg.Add(1) // it ends before the worker does
+	own := v.ctx
+	v.mu.Unlock()
+	defer v.wg.Done()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(own, func() { cancel(errors.New("the member that took it stops")) })()
 	w.mu.Lock()
 	cluster, control := w.cluster, w.control
 	w.mu.Unlock()
-	if control == nil {
-		return nil, fmt.Errorf("take savepoint %s: this member has not joined the app yet", o.Name)
-	}
 	return TakeSavepoint(ctx, cluster, control, w.opts.Checkpoints.Blobs, o)
 }
 

@@ -25,6 +25,7 @@ func (w *Worker) Status() Status {
 		return st
 	}
 	st.ClusterID, st.Incarnation = cluster.ID(), topo.incarnation
+	st.Savepoint = w.savepointStatus()
 	local := map[record.SubtaskID]bool{}
 	for _, s := range subs {
 		if s.finished() {

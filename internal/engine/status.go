@@ -21,6 +21,8 @@ type Status struct {
 	Subtasks    []SubtaskStatus `json:"subtasks"` // those of this worker, sorted by id
 	Standbys    []StandbyStatus `json:"standbys"` // those of this worker, sorted by id
 	Owners      []OwnerStatus   `json:"owners"`   // of all subtasks of the app, as far as known
+	// Savepoint is the one that is being taken, or was taken last; nil = none.
+	Savepoint *SavepointStatus `json:"savepoint,omitempty"`
 }
 
 // OwnerStatus says who owns a subtask. Members of other processes are as the group's coordinator named them when it was

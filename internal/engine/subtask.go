@@ -283,6 +283,9 @@ type life struct {
 	positions   []int64
 	meta        statestore.Meta
 
+	share    share                   // in a savepoint
+	external []record.TopicPartition // external inputs that wait for it; nil = none
+
 	oldestInput time.Time
 	lastCommit  time.Time
 	lastTook    time.Duration
@@ -358,14 +361,22 @@ func (l *life) loop() error {
 				return err
 			}
 		}
+		if hold, err := l.takePart(); err != nil {
+			return err
+		} else if hold {
+			continue
+		}
 		held := l.task.Stats()
+		if l.external != nil {
+			held.BufferedBytes = 0 // of inputs that wait; what the others bring must get in
+		}
 		batches, resume, err := l.inbox.take(held.BufferedBytes)
 		if err != nil {
 			return l.deleted(err)
 		}
 		if resume {
 			l.notePaused(false)
-			l.w.poll.resume(l.tps, l.inbox)
+			l.w.poll.resume(l.fetchable(), l.inbox)
 		}
 		for _, b := range batches {
 			l.task.Enqueue(l.index[b.TopicPartition], b.Partition, b.Records)
@@ -393,7 +404,7 @@ func (l *life) loop() error {
 			}
 			continue
 		}
-		if n > 0 || st.Buffered > 0 {
+		if n > 0 || st.Buffered > 0 && l.external == nil {
 			continue
 		}
 		l.publish(st)

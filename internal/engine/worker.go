@@ -7,6 +7,7 @@
 //	group session    calls Assigned, Revoked and Lost from one goroutine of txn
 //	subtask          one per owned subtask: owns its producer, store, task; everything else reaches it as a message
 //	checkpointer     one per running subtask, if checkpoints are kept: publishes snapshots of its store
+//	saver            one per subtask and savepoint: brings the subtask's state to the blob store
 //	janitor          one per worker: deletes consumed repartition records, checks topic identities, asks who owns what
 //	follower         one per worker: reads the control topic
 //	standby          one per state that is kept for a subtask of another member: follows its changelog
@@ -64,6 +65,7 @@ type Worker struct {
 	owners   map[record.SubtaskID]txn.Owner // as last heard; replaced, never changed
 	keeper   *keeper                        // of states that are not owned
 
+	saves saves          // its share in savepoints
 	fatal chan error     // cap 1: first error that stops the worker
 	wg    sync.WaitGroup // subtasks
 }
@@ -131,12 +133,20 @@ func (w *Worker) run(ctx context.Context) error {
 	w.mu.Lock()
 	w.control = control
 	w.mu.Unlock()
-	err = errAgain
-	for try := 0; errors.Is(err, errAgain) && try < maxPrepares; try++ {
-		err = w.prepare(ctx, control)
-	}
-	if err != nil {
-		return w.startError(ctx, err)
+	for {
+		err = errAgain
+		for try := 0; errors.Is(err, errAgain) && try < maxPrepares; try++ {
+			err = w.prepare(ctx, control)
+		}
+		if err != nil {
+			return w.startError(ctx, err)
+		}
+		if control.State().Stopped == nil {
+			break
+		}
+		if err := w.awaitResume(ctx, control); err != nil {
+			return w.startError(ctx, err)
+		}
 	}
 	consumer, err := cluster.NewConsumer()
 	if err != nil {
@@ -147,6 +157,9 @@ func (w *Worker) run(ctx context.Context) error {
 	// The poll loop and the janitor outlive ctx, since a graceful stop still needs them.
 	inner, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
+	endSaves := w.saves.start(inner)
+	defer endSaves()
+	w.heard(control.State())
 	var helpers sync.WaitGroup
 	helpers.Go(func() { w.poll.run(inner) })
 	helpers.Go(func() { w.janitor(inner) })
@@ -182,6 +195,8 @@ func (w *Worker) run(ctx context.Context) error {
 	var failure error
 	select {
 	case <-ctx.Done():
+	case <-w.saves.stop:
+		w.log.Info("the app was stopped; this member commits and ends")
 	case failure = <-w.fatal:
 	case failure = <-group.Err():
 	}
@@ -586,6 +601,8 @@ func (w *Worker) agreed(s txn.ControlState) {
 	case s.Fingerprint != w.topo.fingerprint:
 		w.log.Warn("another version of the topology was started; members of both do not share the work", "fingerprint", w.topo.fingerprint, "other", s.Fingerprint)
 	}
+	// The newest state, which may be newer than the one that is told: a stop that is over stops nobody.
+	w.heard(w.control.State())
 }
 
 // janitor deletes consumed repartition records, checks that no topic was replaced, and asks who owns what.

@@ -41,6 +41,7 @@ const (
 	MidDelete               = "mid-delete"
 	MidRestore              = "mid-restore"
 	BeforeAdopt             = "before-adopt"
+	AfterAligned            = "after-aligned"
 	MidSavepoint            = "mid-savepoint"
 	BeforeSavepointManifest = "before-savepoint-manifest"
 	AfterSavepointManifest  = "after-savepoint-manifest"
@@ -70,6 +71,7 @@ var points = map[string]string{
 	MidDelete:               "some of an incarnation's checkpoints, or of a savepoint, are removed, manifests first",
 	MidRestore:              "some files of a checkpoint are downloaded, beside the store",
 	BeforeAdopt:             "all files are downloaded, beside the store",
+	AfterAligned:            "a subtask has said that it has the state of a savepoint in hand; nothing of it is uploaded",
 	MidSavepoint:            "a part of a subtask's state is uploaded to a savepoint that is running",
 	BeforeSavepointManifest: "all subtasks have written their part, the savepoint is running",
 	AfterSavepointManifest:  "the savepoint is completed or failed, and nobody of this process knows",

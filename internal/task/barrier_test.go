@@ -202,6 +202,12 @@ func TestPauseExternal(t *testing.T) {
 	mustStep(t, tk, 10, 0)
 	tk.Resume(9100)
 	mustStep(t, tk, 10, 1)
+	// A pause in which nothing came.
+	tk.PauseExternal()
+	tk.Resume(20_000)
+	if next := tk.Stats().NextTimer; next != 21_000 {
+		t.Errorf("idleness is due at %d, want a second after the pause", next)
+	}
 }
 
 // What a later version writes between the data of a repartition topic is not guessed at.
