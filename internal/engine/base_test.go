@@ -315,3 +315,72 @@ func TestDecideStart(t *testing.T) {
 		t.Errorf("the first start of an app: %+v", d)
 	}
 }
+
+// TestInputsGrow: what the subtasks do not divide counts as it was, until a rescale.
+func TestInputsGrow(t *testing.T) {
+	was := topologyRecord{Subs: []topologySub{{Parallelism: 4, Inputs: []topologyInput{{Topic: "in", Partitions: 4}, {Topic: "other", Partitions: 8}, {Topic: "by", Internal: true, Partitions: 4}}}}}
+	topics := map[string]txn.TopicInfo{"in": {Partitions: 4}, "other": {Partitions: 8}, "new": {Partitions: 5}}
+	for _, c := range []struct{ in, other, wantIn, wantOther int32 }{{4, 8, 4, 8}, {8, 8, 8, 8}, {6, 12, 4, 12}, {13, 9, 4, 8}} {
+		topics["in"], topics["other"] = txn.TopicInfo{Partitions: c.in}, txn.TopicInfo{Partitions: c.other}
+		held := was.held(topics)
+		if held["in"].Partitions != c.wantIn || held["other"].Partitions != c.wantOther || held["new"].Partitions != 5 || topics["in"].Partitions != c.in {
+			t.Errorf("%+v: %+v", c, held)
+		}
+	}
+}
+
+func TestPlanRescale(t *testing.T) {
+	store := []topologyStore{{Spec: statestore.Spec{Name: "count/value", ID: 8, Kind: statestore.KindTable}}}
+	in := func(n int32) topologyInput { return topologyInput{Topic: "in", Partitions: n} }
+	by := topologyInput{Topic: "by", Internal: true, Partitions: 4}
+	sub := func(id, subtasks int, st []topologyStore, in topologyInput) topologySub {
+		return topologySub{ID: id, Parallelism: subtasks, Stores: st, Inputs: []topologyInput{in}}
+	}
+	own := sub(1, 1, store, by)
+	own.Fixed = true
+	topics := func(n int32) map[string]txn.TopicInfo { return map[string]txn.TopicInfo{"in": {Partitions: n}} }
+	for _, c := range []struct {
+		name     string
+		was      []topologySub
+		subtasks int
+		topics   map[string]txn.TopicInfo
+		then     string // "<subtasks>" or "why" of each
+		fails    string
+	}{
+		{"fewer", []topologySub{sub(0, 4, nil, in(4)), sub(1, 4, store, by)}, 2, topics(4), "2 2", ""},
+		{"no divisor", []topologySub{sub(0, 4, nil, in(4)), sub(1, 4, store, by)}, 3, topics(4), "refused refused", ""},
+		{"the program's own number", []topologySub{sub(0, 4, nil, in(4)), own}, 2, topics(4), "2 1", ""},
+		{"the input has grown, and its topic behind the KeyBy does", []topologySub{sub(0, 4, nil, in(4)), sub(1, 4, store, by)}, 6, topics(6), "6 6", ""},
+		{"keyed by the input, which has grown", []topologySub{sub(0, 4, store, in(4))}, 6, topics(6), "refused", ""},
+		{"keyed by the input, a divisor of both", []topologySub{sub(0, 4, store, in(4))}, 2, topics(6), "2", ""},
+		{"as it is", []topologySub{sub(0, 4, store, in(4))}, 4, topics(4), "", "nothing is to be done"},
+		{"none", []topologySub{sub(0, 4, store, in(4))}, 0, topics(4), "", "at least 1"},
+		{"the input is gone", []topologySub{sub(0, 4, store, in(4))}, 2, nil, "", "does not exist"},
+	} {
+		p, err := planRescale(topologyRecord{Subs: c.was}, c.subtasks, c.topics)
+		if c.fails != "" {
+			if err == nil || !strings.Contains(err.Error(), c.fails) {
+				t.Errorf("%s: %v, want %q", c.name, err, c.fails)
+			}
+			continue
+		}
+		if err != nil {
+			t.Errorf("%s: %v", c.name, err)
+			continue
+		}
+		var then []string
+		for _, s := range p.Subs {
+			if s.Stops {
+				then = append(then, "refused")
+				if s.Why == "" || !p.Refused() {
+					t.Errorf("%s: refused without a reason: %+v", c.name, s)
+				}
+				continue
+			}
+			then = append(then, fmt.Sprint(s.Then))
+		}
+		if got := strings.Join(then, " "); got != c.then {
+			t.Errorf("%s: %s, want %s", c.name, got, c.then)
+		}
+	}
+}

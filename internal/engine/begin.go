@@ -287,6 +287,7 @@ func (w *Worker) again() {
 	defer w.mu.Unlock()
 	w.state, w.failure, w.stopping = StateStarting, nil, false
 	w.cluster, w.control, w.group, w.topo, w.origin, w.base, w.poll, w.joined = nil, nil, nil, nil, "", nil, nil, nil
+	w.grown = nil
 	w.subtasks, w.totals, w.topicIDs, w.owners = fresh.subtasks, fresh.totals, nil, nil
 	w.keeper = newKeeper(w)
 	w.fatal = fresh.fatal

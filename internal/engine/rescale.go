@@ -77,7 +77,17 @@ func PlanRescale(ctx context.Context, cluster *txn.Cluster, control *txn.Control
 		return fail(err)
 	}
 	p.Incarnation, p.was = s.Incarnation+1, s
-	return p, nil
+	// Topics of that number can only be left from an app of this name whose control topic is gone.
+	for {
+		found, err := cluster.Topics(ctx, p.topology.internalTopics(control.AppID(), p.Incarnation)...)
+		if err != nil {
+			return fail(err)
+		}
+		if len(found) == 0 {
+			return p, nil
+		}
+		p.Incarnation++
+	}
 }
 
 // planRescale decides for each sub-topology (pure).
@@ -151,7 +161,7 @@ func Rescale(ctx context.Context, cluster *txn.Cluster, control *txn.Control, bl
 			return nil, err
 		}
 		return func(s txn.ControlState) (txn.ControlState, error) {
-			if s.Incarnation+1 != plan.Incarnation || string(s.Topology) != string(plan.was.Topology) {
+			if s.Incarnation != plan.was.Incarnation || string(s.Topology) != string(plan.was.Topology) {
 				return s, errors.New("the app was begun anew, or with another topology, since the rescale was planned; try again")
 			}
 			return plan.next(s, sp, blobs.String())

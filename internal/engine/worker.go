@@ -49,6 +49,7 @@ type Worker struct {
 	// What the incarnation was begun with; see txn.ControlState.
 	origin string
 	base   *txn.Base
+	grown  map[string]int32 // of inputs that have grown too far: how far, as it was told; of the janitor
 
 	commitSlots     chan struct{} // the process's commit budget
 	checkpointSlots chan struct{} // and that of checkpoints
@@ -324,11 +325,13 @@ func (w *Worker) prepare(ctx context.Context, control *txn.Control) error {
 		}
 		inc, pinned := d.incarnation, was.pinned()
 		mode := compatMode{AllowDropped: w.opts.AllowDroppedState, Unread: unread}
+		topics := was.held(external)
 		if d.begins {
+			topics = external
 			cur = begin(app, cur, fresh.incarnation, fresh.origin, fresh.base)
 			inc, pinned, was, mode.Base = cur.Incarnation, fresh.pinned, fresh.was, true
 		}
-		r, err := resolve(app, inc, w.opts.Plan, w.opts.Parallelism, pinned, external)
+		r, err := resolve(app, inc, w.opts.Plan, w.opts.Parallelism, pinned, topics)
 		if err != nil {
 			return cur, err
 		}
@@ -688,7 +691,12 @@ func (w *Worker) checkTopics(ctx context.Context, missing map[string]bool) (map[
 	}
 	for _, s := range w.topo.subs {
 		for _, in := range s.inputs {
-			if info, ok := infos[in.topic]; ok && info.Partitions != in.partitions {
+			info, ok := infos[in.topic]
+			switch {
+			case !ok || info.Partitions == in.partitions:
+			case beyond(in.partitions, info.Partitions, int32(s.parallelism)):
+				w.tellGrowth(in, info.Partitions, s)
+			default:
 				w.fail(fatalf("input topic %s had %d partitions when this worker started, and has %d now; restart all workers to take the new ones in (their number must be a multiple of %d, the subtasks of sub-topology %d)",
 					in.topic, in.partitions, info.Partitions, s.parallelism, s.plan.ID))
 				return nil, false

@@ -1,0 +1,87 @@
+package engine_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/millrace-stream/millrace/checkpoint"
+	"github.com/millrace-stream/millrace/internal/engine"
+	"github.com/millrace-stream/millrace/statestore/memstore"
+	"github.com/millrace-stream/millrace/txn"
+)
+
+// TestRescale changes the number of subtasks of a running app: its two members go on by themselves.
+func TestRescale(t *testing.T) {
+	s := newStage(t, "rescaled", 12)
+	members := []*member{s.run(behindKeyBy, memstore.NewDir(s.app), func(o *engine.Options) { o.Parallelism = 4 })}
+	s.send(50, 17)
+	s.settle(members[0])
+	members[0].stop(t)
+	members = nil
+	for range 2 {
+		members = append(members, s.run(behindKeyBy, memstore.NewDir(s.app), nil))
+	}
+	s.send(150, 17)
+	s.settle(members[0])
+
+	cluster, err := txn.Connect(t.Context(), txn.Options{AppID: s.app, Brokers: s.brokers})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cluster.Close()
+	control, err := cluster.OpenControl(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer control.Close()
+	plan := func(subtasks int) *engine.RescalePlan {
+		t.Helper()
+		p, err := engine.PlanRescale(t.Context(), cluster, control, subtasks)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	if p := plan(5); !p.Refused() || !strings.Contains(p.Subs[1].Why, "does not divide") {
+		t.Fatalf("5 subtasks of 12 partitions: %+v", p)
+	}
+	if _, err := engine.PlanRescale(t.Context(), cluster, control, 4); !errors.Is(err, engine.ErrNothingToDo) {
+		t.Fatalf("as it is: %v", err)
+	}
+	for i, n := range []int{6, 3} {
+		s.send(100, 17)
+		sp, err := engine.Rescale(t.Context(), cluster, control, s.blobs, plan(n), engine.SavepointOptions{Name: []string{"up", "down"}[i], By: "a test"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if sp.Status != checkpoint.StatusCompleted {
+			t.Errorf("the savepoint is %s", sp.Status)
+		}
+		s.send(100, 17)
+		s.settle(members[0])
+		s.settle(members[1])
+		total := 0
+		for _, m := range members {
+			st := m.w.Status()
+			if st.Incarnation != uint64(i+2) {
+				t.Errorf("incarnation %d", st.Incarnation)
+			}
+			total += len(st.Subtasks)
+		}
+		if total != 2*n {
+			t.Errorf("%d subtasks run, want %d", total, 2*n)
+		}
+	}
+	s.forget("up")
+	s.forget("down")
+	s.close()
+	s.fired(func() []row { return s.rows("rows") })
+	for _, m := range members {
+		m.stop(t)
+	}
+	checkRows(t, s.rows("rows"), s.sent)
+	m := s.run(behindKeyBy, memstore.NewDir(s.app), func(o *engine.Options) { o.Parallelism = 3 })
+	s.settle(m)
+	m.stop(t)
+}
