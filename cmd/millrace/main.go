@@ -80,6 +80,7 @@ func newRootCommand(environ []string) *cobra.Command {
 		newDemoCommand(),
 		newDoctorCommand(environ),
 		newHealthcheckCommand(),
+		newRescaleCommand(environ),
 		newResumeCommand(environ),
 		newSavepointCommand(environ),
 		newStopCommand(environ),
