@@ -626,6 +626,22 @@ func (s *Savepoints) Load(ctx context.Context, sp *Savepoint, subtask string, lo
 	return nil
 }
 
+// LoadRanges is Load of those parts only that hold keys of one of the ranges; they hold others, too.
+func (s *Savepoints) LoadRanges(ctx context.Context, sp *Savepoint, subtask string, ranges []statestore.Range, each func(key, value []byte) error) error {
+	m := sp.Subtask(subtask)
+	if m == nil {
+		return s.Load(ctx, sp, subtask, nil, each)
+	}
+	some, part := *sp, *m
+	part.Files = slices.DeleteFunc(slices.Clone(m.Files), func(f File) bool {
+		return !slices.ContainsFunc(ranges, func(r statestore.Range) bool {
+			return bytes.Compare(f.Last, r.Lo) >= 0 && (r.Hi == nil || bytes.Compare(f.First, r.Hi) < 0)
+		})
+	})
+	some.Subtasks = []*Manifest{&part}
+	return s.Load(ctx, &some, subtask, nil, each)
+}
+
 func (s *Savepoints) loadPart(ctx context.Context, sp *Savepoint, m *Manifest, f File, dec *zstd.Decoder, each func(key, value []byte) error) error {
 	key := s.prefix(sp.Name) + "/" + m.Subtask + "/" + f.Blob
 	r, err := openBlob(ctx, s.blobs, key, f)

@@ -83,6 +83,7 @@ func newRootCommand(environ []string) *cobra.Command {
 		newRescaleCommand(environ),
 		newResumeCommand(environ),
 		newSavepointCommand(environ),
+		newStateCommand(environ),
 		newStopCommand(environ),
 		newTxnCommand(environ),
 		newVersionCommand(),

@@ -36,7 +36,7 @@ const defaultScanLimit = 1000
 //	    &window=  end of a window                       of a store of windows; else all windows of the key
 //	    &map_key=                                       of a map; else all its entries, up to engine.MaxQueryEntries
 //	GET /api/v1/state/{operator}/{state}/scan           entries as JSON lines
-//	    ?key= &from= &to= &window= &limit= &subtask=
+//	    ?key= &map_key= &from= &to= &window= &limit= &subtask=
 //	GET /api/v1/state/export?limit= &subtask=           those of all stores
 //
 // Keys are text as statestore.Spec.KeyText takes it, windows ms since 1970 or RFC 3339. Entries are as
@@ -240,7 +240,7 @@ func (st *stream) flush() error {
 // stream gives the entries of a store, or of all, subtask by subtask.
 func (s *stateServer) stream(w http.ResponseWriter, r *http.Request, store string, limit int) {
 	q := r.URL.Query()
-	o := engine.StateScan{Store: store, Key: optional(q, "key"), From: optional(q, "from"), To: optional(q, "to")}
+	o := engine.StateScan{Store: store, Key: optional(q, "key"), MapKey: optional(q, "map_key"), From: optional(q, "from"), To: optional(q, "to")}
 	ids, err := s.state.StateSubtasks(store)
 	if err == nil {
 		o.Window, err = moment(q, "window")

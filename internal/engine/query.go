@@ -2,6 +2,7 @@ package engine
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -64,6 +65,7 @@ type StateScan struct {
 	Store    string // "" = all stores
 	Key      *string
 	From, To *string // from <= key < to
+	MapKey   *string // with Key, of a map
 	Window   *int64  // end of a window, or time of timers
 	Limit    int     // entries; 0 = no limit
 }
@@ -512,12 +514,16 @@ type StateReader struct {
 	ranges  []statestore.Range
 	picks   []statestore.Selection // by range
 	limit   int
+
+	at      int // range of the last entry
+	entries int
+	line    []byte
 }
 
 // NewStateReader makes a reader of the stores with these specs, of one of so many subtasks. Errors: ErrNoStore, ErrBadQuery.
 func NewStateReader(specs []statestore.Spec, o StateScan, subtasks int) (*StateReader, error) {
 	r := &StateReader{in: statestore.NewInspector(specs), subtask: o.Subtask.String(), limit: o.Limit}
-	for _, spec := range slices.SortedFunc(slices.Values(specs), func(a, b statestore.Spec) int { return strings.Compare(a.Name, b.Name) }) {
+	for _, spec := range slices.SortedFunc(slices.Values(specs), func(a, b statestore.Spec) int { return cmp.Compare(a.ID, b.ID) }) {
 		if o.Store != "" && spec.Name != o.Store {
 			continue
 		}
@@ -534,7 +540,17 @@ func NewStateReader(specs []statestore.Spec, o StateScan, subtasks int) (*StateR
 				return nil, fmt.Errorf("%w: %w", ErrBadQuery, err)
 			}
 		}
-		for _, rg := range pick.Ranges(o.Subtask.Index, subtasks) {
+		if o.MapKey != nil {
+			mk, err := spec.MapKeyText(*o.MapKey)
+			if err == nil && o.Key == nil {
+				err = errors.New("a key within a map is wanted, and not of which map")
+			}
+			if err != nil {
+				return nil, fmt.Errorf("%w: %w", ErrBadQuery, err)
+			}
+			pick.Key = append(pick.Key, mk...)
+		}
+		for _, rg := range pick.Ranges(o.Subtask.Index%subtasks, subtasks) {
 			r.ranges, r.picks = append(r.ranges, rg), append(r.picks, pick)
 		}
 	}
@@ -544,36 +560,54 @@ func NewStateReader(specs []statestore.Spec, o StateScan, subtasks int) (*StateR
 	return r, nil
 }
 
-// Read calls emit for each entry, in the order of stores and keys, until the limit; cutOff says that there are more. scan is
-// statestore.View.Scan, or the like.
-func (r *StateReader) Read(ctx context.Context, scan func(lo, hi []byte) (statestore.Iterator, error), emit func(line []byte) error) (entries int, cutOff bool, err error) {
-	schemas := statestore.SchemaRange()
-	if err := each(ctx, scan, schemas, func(key, val []byte) (bool, error) { r.in.Learn(key, val); return true, nil }); err != nil {
-		return 0, false, err
-	}
-	var line []byte
-	for i, rg := range r.ranges {
-		err := each(ctx, scan, rg, func(key, val []byte) (bool, error) {
-			if !r.picks[i].Match(key) {
-				return true, nil
-			}
-			if r.limit > 0 && entries == r.limit {
-				cutOff = true
-				return false, nil
-			}
-			line = r.in.Append(line[:0], r.subtask, key, val)
-			entries++
-			return true, emit(line)
-		})
-		if err != nil || cutOff {
-			return entries, cutOff, err
-		}
-	}
-	return entries, false, nil
+// Ranges are those of the keys that are to be read: descriptors of schemas, then what is selected, ascending.
+func (r *StateReader) Ranges() []statestore.Range {
+	return append([]statestore.Range{statestore.SchemaRange()}, r.ranges...)
 }
 
-// each calls f for the entries of a range until it returns false or fails.
-func each(ctx context.Context, scan func(lo, hi []byte) (statestore.Iterator, error), rg statestore.Range, f func(key, val []byte) (bool, error)) (err error) {
+// ErrEnough: the limit is reached, and there is more.
+var ErrEnough = errors.New("the limit is reached")
+
+// Feed is Read for who has all entries in the order of their keys: it calls emit if an entry is selected. It fails with ErrEnough
+// or the error of emit.
+func (r *StateReader) Feed(key, val []byte, emit func(line []byte) error) error {
+	if r.in.Learn(key, val) {
+		return nil
+	}
+	for r.at < len(r.ranges) && r.ranges[r.at].Hi != nil && bytes.Compare(key, r.ranges[r.at].Hi) >= 0 {
+		r.at++
+	}
+	if r.at == len(r.ranges) || bytes.Compare(key, r.ranges[r.at].Lo) < 0 || !r.picks[r.at].Match(key) {
+		return nil
+	}
+	if r.limit > 0 && r.entries == r.limit {
+		return ErrEnough
+	}
+	r.entries++
+	r.line = r.in.Append(r.line[:0], r.subtask, key, val)
+	return emit(r.line)
+}
+
+// Entries is how many Feed has given.
+func (r *StateReader) Entries() int { return r.entries }
+
+// Read calls emit for each entry, in the order of keys, until the limit; cutOff says that there are more. scan is
+// statestore.View.Scan, or the like.
+func (r *StateReader) Read(ctx context.Context, scan func(lo, hi []byte) (statestore.Iterator, error), emit func(line []byte) error) (entries int, cutOff bool, err error) {
+	for _, rg := range r.Ranges() {
+		err := each(ctx, scan, rg, func(key, val []byte) error { return r.Feed(key, val, emit) })
+		if errors.Is(err, ErrEnough) {
+			return r.entries, true, nil
+		}
+		if err != nil {
+			return r.entries, false, err
+		}
+	}
+	return r.entries, false, nil
+}
+
+// each calls f for the entries of a range until it fails.
+func each(ctx context.Context, scan func(lo, hi []byte) (statestore.Iterator, error), rg statestore.Range, f func(key, val []byte) error) (err error) {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
@@ -586,7 +620,7 @@ func each(ctx context.Context, scan func(lo, hi []byte) (statestore.Iterator, er
 		if n%1024 == 1023 && ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		if more, err := f(it.Key(), it.Value()); err != nil || !more {
+		if err := f(it.Key(), it.Value()); err != nil {
 			return err
 		}
 	}
