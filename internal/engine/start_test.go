@@ -650,19 +650,21 @@ func TestBaseCrashes(t *testing.T) {
 			s.settle(m)
 			m.stop(t)
 			s.save("before", dir)
-			p, err := failpoint.Arm(point, failOnce())
+			p, err := failpoint.Arm(point, func() error { return failpoint.ErrInjected })
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer p.Disarm()
-			dir = memstore.NewDir(s.app)
-			m = s.run(heavy, dir, func(o *engine.Options) { from("before")(o); o.Parallelism = 1 })
-			s.send(100, 23)
-			s.settle(m)
-			if p.Hits() == 0 || !strings.Contains(m.log.String(), "starts again") {
-				t.Fatalf("the point was passed %d times", p.Hits())
+			begin := func(o *engine.Options) { from("before")(o); o.Parallelism = 1 }
+			dead := s.run(heavy, memstore.NewDir(s.app), begin)
+			if err := dead.wait(t); err == nil || !strings.Contains(err.Error(), failpoint.ErrInjected.Error()) || p.Hits() == 0 {
+				t.Fatalf("the worker passed the point %d times and ended with %v", p.Hits(), err)
 			}
 			p.Disarm()
+			// Its disk is lost, too.
+			m = s.run(heavy, memstore.NewDir(s.app), begin)
+			s.send(100, 23)
+			s.settle(m)
 			m.stop(t)
 			s.forget("before")
 			m = s.run(heavy, memstore.NewDir(s.app), nil)
@@ -671,20 +673,6 @@ func TestBaseCrashes(t *testing.T) {
 			m.stop(t)
 			checkRows(t, s.rows("rows"), s.sent)
 		})
-	}
-}
-
-// failOnce fails the first time.
-func failOnce() func() error {
-	done := make(chan struct{}, 1)
-	done <- struct{}{}
-	return func() error {
-		select {
-		case <-done:
-			return failpoint.ErrInjected
-		default:
-			return nil
-		}
 	}
 }
 
