@@ -8,6 +8,7 @@ import (
 	"github.com/millrace-stream/millrace/format"
 	"github.com/millrace-stream/millrace/processor"
 	"github.com/millrace-stream/millrace/processor/window"
+	"github.com/millrace-stream/millrace/statestore"
 )
 
 type purchase struct {
@@ -69,5 +70,20 @@ func ExampleProcess() {
 	}, processor.OnError(processor.DeadLetter))
 	processor.ToTopic(quiet, "quiet-users")
 	fmt.Println(t.Validate())
+	// Output: <nil>
+}
+
+// A state whose type changed beyond added and removed fields takes the values of earlier versions through a migration.
+func ExampleMigrateState() {
+	type cents struct{ Total int64 } // as an earlier version kept it
+	type money struct{ Amount string }
+	top := processor.New()
+	orders := processor.FromKeyed(top, format.String(), processor.Topic[int64]{Name: "orders"})
+	spent := processor.RunningAggregate(orders, "spent",
+		processor.Fold(func(m *money, cents int64) { m.Amount += fmt.Sprintf(" %d", cents) }),
+		func(_ string, m money, _ int64) string { return m.Amount },
+		processor.MigrateState(statestore.Migrate(func(c cents) (money, error) { return money{fmt.Sprint(c.Total)}, nil })))
+	processor.ToTopic(spent, "spent")
+	fmt.Println(top.Validate())
 	// Output: <nil>
 }

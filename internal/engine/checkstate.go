@@ -47,12 +47,17 @@ func CheckState(ctx context.Context, o Options) (CompatTable, error) {
 	}
 	d := decideStart(known, fresh.origin)
 	inc, pinned, mode := d.incarnation, was.pinned(), compatMode{AllowDropped: w.opts.AllowDroppedState}
+	topics := was.held(external)
 	if d.begins {
+		topics = external
 		inc, pinned, was, mode.Base = fresh.incarnation, fresh.pinned, fresh.was, true
 	}
-	r, err := resolve(app, inc, w.opts.Plan, w.opts.Parallelism, pinned, external)
+	r, err := resolve(app, inc, w.opts.Plan, w.opts.Parallelism, pinned, topics)
 	if err != nil {
 		return nil, err
+	}
+	if !d.begins {
+		r.keep(was)
 	}
 	now := r.record()
 	if !mode.Base && len(mustBeRead(was, now)) > 0 {

@@ -469,6 +469,28 @@ func (t topologyRecord) freshID(spec statestore.Spec) statestore.ID {
 	return id
 }
 
+// keep leaves repartition topics with the partitions that they have, where the program names no number: the inputs before
+// them may have grown since, and a repartition topic cannot.
+func (r *resolved) keep(was topologyRecord) {
+	for _, s := range r.subs {
+		for i := range s.inputs {
+			in, p := &s.inputs[i], s.plan.Inputs[i]
+			old, _, ok := was.input(topologyInput{Topic: p.Topic, Internal: true})
+			if !in.internal || p.Partitions != 0 || !ok || old.Partitions == 0 || old.Partitions%int32(s.parallelism) != 0 {
+				continue
+			}
+			in.partitions = old.Partitions
+			for _, up := range r.subs {
+				for j := range up.outputs {
+					if up.plan.Outputs[j].Internal && up.plan.Outputs[j].Topic == p.Topic {
+						up.outputs[j].partitions = old.Partitions
+					}
+				}
+			}
+		}
+	}
+}
+
 // adopt takes over what inherit decided: the ids of the states, and where inputs go on.
 func (r *resolved) adopt(t topologyRecord) {
 	for i, s := range r.subs {

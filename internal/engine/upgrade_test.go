@@ -11,8 +11,10 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/millrace-stream/millrace/format"
 	"github.com/millrace-stream/millrace/internal/engine"
 	"github.com/millrace-stream/millrace/internal/task"
+	"github.com/millrace-stream/millrace/internal/testutil"
 	"github.com/millrace-stream/millrace/processor"
 	"github.com/millrace-stream/millrace/statestore"
 	"github.com/millrace-stream/millrace/statestore/memstore"
@@ -355,4 +357,113 @@ func (c *cluster) options(app string, topology func(*processor.Topology), change
 		change(&o)
 	}
 	return o
+}
+
+// TestMigrationFromSavepoint begins an incarnation with another type, of another number of subtasks, from the savepoint of
+// an old version; a check of the same says so before, and the version of before may still go back to the savepoint.
+func TestMigrationFromSavepoint(t *testing.T) {
+	type old struct{ N int32 }
+	type now struct{ Text string }
+	topology := func(bump func(ctx *processor.KeyedContext[string, event, row]) func() int64) func(*processor.Topology) {
+		return func(t *processor.Topology) {
+			keyed := processor.FromKeyed(t, format.String(), timed())
+			processor.ToTopic(processor.Process(keyed, "count", func(ctx *processor.KeyedContext[string, event, row]) {
+				count := bump(ctx)
+				ctx.OnRecord(func(e event) error { ctx.Emit(row{Text: e.Text, N: count()}); return nil })
+			}), "rows")
+		}
+	}
+	v1 := topology(func(ctx *processor.KeyedContext[string, event, row]) func() int64 {
+		v := processor.Value[old](ctx, "v")
+		return func() int64 { v.Update(func(o *old) { o.N++ }); return int64(v.Get().N) }
+	})
+	v2 := func(migrations ...statestore.Migration) func(*processor.Topology) {
+		return topology(func(ctx *processor.KeyedContext[string, event, row]) func() int64 {
+			v := processor.Value[now](ctx, "v", migrations...)
+			return func() int64 { v.Update(func(n *now) { n.Text += "x" }); return int64(len(v.Get().Text)) }
+		})
+	}
+	migrate := statestore.Migrate(func(o old) (now, error) { return now{strings.Repeat("x", int(o.N))}, nil })
+
+	s := newStage(t, "migrate", nparts)
+	s.byText = true
+	dir := memstore.NewDir(s.app)
+	m := s.run(v1, dir, nil)
+	s.send(60, 6)
+	s.settle(m)
+	m.stop(t)
+	s.save("before", dir)
+
+	check := func(topology func(*processor.Topology)) engine.CompatTable {
+		table, err := engine.CheckState(t.Context(), s.options(s.app, topology, func(o *engine.Options) {
+			from("before")(o)
+			o.Checkpoints.Blobs = s.blobs
+		}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return table
+	}
+	if table := check(v2()); !table.Refused() || !strings.Contains(table.String(), "nothing of them would be left") {
+		t.Fatalf("without a migration:\n%s", table)
+	}
+	if table := check(v2(migrate)); table.Refused() || !strings.Contains(table.String(), "values are migrated when they are read") {
+		t.Fatalf("with a migration:\n%s", table)
+	}
+	refused := s.run(v2(), dir, from("before"))
+	if err := refused.wait(t); err == nil || !strings.Contains(err.Error(), "nothing of them would be left") {
+		t.Fatalf("without a migration: %v", err)
+	}
+	m = s.run(v2(migrate), dir, func(o *engine.Options) { from("before")(o); o.Parallelism = 2 })
+	s.send(30, 3)
+	s.settle(m)
+	m.stop(t)
+	m = s.run(v2(migrate), memstore.NewDir(s.app), func(o *engine.Options) { from("before")(o); o.Parallelism = 2 }) // from the new changelog
+	s.send(60, 6)
+	s.settle(m)
+	m.stop(t)
+	last := map[string]int64{}
+	for _, r := range s.rows("rows") {
+		if r.N != last[r.Text]+1 {
+			t.Fatalf("count %d of %s follows %d", r.N, r.Text, last[r.Text])
+		}
+		last[r.Text] = r.N
+	}
+	if n := last["word-0"] + last["word-5"]; n != 30+20 {
+		t.Fatalf("counts: %v", last)
+	}
+}
+
+// TestInputOfKeyByGrows: a repartition topic keeps its partitions when the input before it gets more.
+func TestInputOfKeyByGrows(t *testing.T) {
+	c := newCluster(t)
+	dir := memstore.NewDir("words")
+	a := c.start("words", countWords, dir, nil)
+	c.send(100, 10)
+	c.drained("words", "in", byText)
+	a.stop(t)
+	res, err := kadm.NewClient(c.cl).CreatePartitions(t.Context(), nparts, "in")
+	if err != nil || res["in"].Err != nil {
+		t.Fatal(err, res)
+	}
+	c.cl.ForceMetadataRefresh()
+	table, err := engine.CheckState(t.Context(), c.options("words", countWords, nil))
+	if err != nil || table.Refused() || !strings.Contains(table.String(), "it had 4 partitions, and has 8 now") || strings.Count(table.String(), "it had") != 1 {
+		t.Fatalf("%v\n%s", err, table)
+	}
+	b := c.start("words", countWords, dir, nil)
+	testutil.Eventually(t, patience, func() error {
+		c.send(10, 10) // until the client has heard of the new partitions
+		ends, err := kadm.NewClient(c.cl).ListEndOffsets(t.Context(), "in")
+		if err != nil {
+			return err
+		}
+		if o, ok := ends.Lookup("in", 2*nparts-1); !ok || o.Offset == 0 {
+			return errors.New("nothing lies on the last new partition")
+		}
+		return nil
+	})
+	c.drained("words", "in", byText)
+	b.stop(t)
+	checkCounts(t, c.read("out"), len(c.read("in")), 10)
 }

@@ -335,6 +335,9 @@ func (w *Worker) prepare(ctx context.Context, control *txn.Control) error {
 		if err != nil {
 			return cur, err
 		}
+		if !d.begins {
+			r.keep(was)
+		}
 		now := r.record()
 		if table = compatibility(was, now, mode); table.Refused() {
 			return cur, refusal(app, table)
