@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -322,6 +323,7 @@ func (s stopper) Read(p []byte) (int, error) {
 	if s.ctx.Err() != nil {
 		return 0, context.Cause(s.ctx)
 	}
+	runtime.Gosched() // where cores are few, processing goes first
 	return s.r.Read(p)
 }
 

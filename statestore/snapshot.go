@@ -24,8 +24,8 @@ type Snapshot interface {
 	Meta() Meta // the caller must not change it
 	// Format names who can read the files, as "pebble-24": the kind of store and its version.
 	Format() string
-	// Instance names one opening of a store. As long as it is the same, Fixed files of equal names have equal contents;
-	// names alone prove nothing, since a store that is built again uses the same ones.
+	// Instance names a store as one process knows it. As long as it is the same, Fixed files of equal names have equal
+	// contents; names alone prove nothing, since a store that is built again uses the same ones.
 	Instance() string
 	Files() []SnapshotFile // sorted by name
 	Open(name string) (io.ReadSeekCloser, error)

@@ -92,10 +92,13 @@ func (l *life) startCheckpoints() (stop func()) {
 	if o.Blobs == nil || !ok || len(l.s.sub.plan.Stores) == 0 {
 		return func() {}
 	}
-	c := &checkpointer{s: l.s, store: store, specs: l.state.Specs(), pub: checkpoint.NewPublisher(checkpoint.Options{
-		Blobs: o.Blobs, Identity: l.identity, Owner: l.w.opts.Kafka.InstanceID, Version: l.w.opts.Version, WallTime: wallTime,
-		Timeout: o.Timeout, Grace: o.Grace, Retain: o.Retain, Parallel: o.Upload,
-	})}
+	if l.s.publisher == nil {
+		l.s.publisher = checkpoint.NewPublisher(checkpoint.Options{
+			Blobs: o.Blobs, Identity: l.identity, Owner: l.w.opts.Kafka.InstanceID, Version: l.w.opts.Version, WallTime: wallTime,
+			Timeout: o.Timeout, Grace: o.Grace, Retain: o.Retain, Parallel: o.Upload,
+		})
+	}
+	c := &checkpointer{s: l.s, store: store, specs: l.state.Specs(), pub: l.s.publisher}
 	ahead := l.ahead
 	ctx, cancel := context.WithCancel(l.s.ctx)
 	done := make(chan struct{})

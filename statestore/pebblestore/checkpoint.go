@@ -384,6 +384,9 @@ func (st *staging) Adopt() error {
 	if err == nil {
 		_, err = d.replace(st.tmp, st.path)
 	}
+	if err != nil && replaced {
+		err = errors.Join(err, st.undo(old))
+	}
 	if err != nil {
 		return st.fault("adopt", err)
 	}
@@ -394,6 +397,14 @@ func (st *staging) Adopt() error {
 		}
 	}
 	return nil
+}
+
+// undo puts the former store back after a failed Adopt, or removes it if what was staged has its place.
+func (st *staging) undo(old string) error {
+	if _, err := st.d.fs.Stat(st.path); errors.Is(err, fs.ErrNotExist) {
+		return st.d.fs.Rename(old, st.path)
+	}
+	return st.d.removeAll(old)
 }
 
 func (st *staging) end() {

@@ -2,6 +2,7 @@ package pebblestore
 
 import (
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"os"
 	"slices"
@@ -88,6 +89,54 @@ func TestFailedSnapshotDoesNotHarmTheStore(t *testing.T) {
 			}
 			return
 		}
+	}
+}
+
+// TestInstanceOverOpenings: a store that is closed and opened again in a process keeps its files, and their hashes count
+// on; one that failed, or that was put aside, does not.
+func TestInstanceOverOpenings(t *testing.T) {
+	d, err := OpenDir("/state", "app", Options{FS: vfs.NewMem()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	instance := func(fail error) string {
+		t.Helper()
+		s, err := d.Open(testID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(commit(s, 1), s.Flush()); err != nil {
+			t.Fatal(err)
+		}
+		sn, err := s.(*Store).Checkpoint()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer sn.Close()
+		if fail != nil {
+			s.(*Store).fail.set(fail)
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		return sn.Instance()
+	}
+	one := instance(nil)
+	if two := instance(errors.New("a write failed")); two != one {
+		t.Errorf("instance %s after %s: the store is the same", two, one)
+	}
+	three := instance(nil)
+	if three == one {
+		t.Error("the same instance after a failure, of which nobody knows what reached the disk")
+	}
+	if _, err := d.Quarantine(testID); err != nil {
+		t.Fatal(err)
+	}
+	if four := instance(nil); four == three {
+		t.Error("the same instance though the store was put aside")
+	}
+	if err := d.Close(); err != nil {
+		t.Fatal(err)
 	}
 }
 
@@ -204,14 +253,19 @@ func TestPauseOfSnapshot(t *testing.T) {
 	}
 }
 
-// TestNewBytesOfSnapshots measures how much of a snapshot is new when 1 % of the keys changed since the one before: what an
-// incremental checkpoint uploads. Run as TestPauseOfSnapshot.
+// TestNewBytesOfSnapshots measures how much of a snapshot is new when 1 % of the keys changed since the one before, with a
+// write-behind every 5 s for a minute: what an incremental checkpoint uploads. Run as TestPauseOfSnapshot.
 func TestNewBytesOfSnapshots(t *testing.T) {
 	if os.Getenv("MILLRACE_MEASURE_GB") == "" {
 		t.Skip("MILLRACE_MEASURE_GB is not set")
 	}
-	const keys = 2_000_000 // of 200 bytes
-	d, err := OpenDir(t.TempDir(), "app", Options{CacheBytes: 256 << 20})
+	for _, keys := range []int{300_000, 2_000_000, 5_000_000} { // of 200 bytes
+		t.Run(fmt.Sprint(keys), func(t *testing.T) { newBytesOfSnapshots(t, keys) })
+	}
+}
+
+func newBytesOfSnapshots(t *testing.T, keys int) {
+	d, err := OpenDir(t.TempDir(), "app", Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -224,45 +278,60 @@ func TestNewBytesOfSnapshots(t *testing.T) {
 	r := rand.NewChaCha8([32]byte{3})
 	random := rand.New(r)
 	epoch := uint64(0)
-	write := func(n int, key func(i int) uint64) {
+	write := func(n int, key func(i int) int) {
 		w := s.NewBatch()
 		for i := range n {
 			_, _ = r.Read(value)
-			w.Set(benchKey(key(i)), value)
+			w.Set(benchKey(uint64(key(i))), value)
 		}
 		epoch++
 		if err := errors.Join(w.Commit(statestore.Meta{Epoch: epoch, EpochRecord: []byte("x")}), s.Flush()); err != nil {
 			t.Fatal(err)
 		}
+		<-time.After(2 * time.Millisecond)
+		for s.db.Metrics().Compact.NumInProgress > 0 { // there is time until the next one
+			<-time.After(2 * time.Millisecond)
+		}
 	}
 	for at := 0; at < keys; at += 20_000 {
-		write(20_000, func(i int) uint64 { return uint64(at + i) })
+		write(20_000, func(i int) int { return at + i })
 	}
+	const rounds = 20
 	seen := map[string]bool{}
-	for round := range 16 {
+	var percents []float64
+	var uploaded, size int64
+	for round := range rounds {
 		if round > 0 {
-			for range 12 { // a write-behind every 5 s, for a minute
-				write(keys/100/12, func(int) uint64 { return random.Uint64N(keys) })
-				<-time.After(200 * time.Millisecond) // compactions keep up
+			for range 12 {
+				write(keys/100/12, func(int) int { return random.IntN(keys) })
 			}
 		}
 		sn, err := s.Checkpoint()
 		if err != nil {
 			t.Fatal(err)
 		}
-		var all, fresh int64
+		var fresh int64
+		size = 0
 		for _, f := range sn.Files() {
-			all += f.Size
+			size += f.Size
 			if !seen[f.Name] || !f.Fixed {
 				fresh += f.Size
 			}
 			seen[f.Name] = true
 		}
-		t.Logf("round %d: %d files, %d MiB, new %d MiB = %.1f %%", round, len(sn.Files()), all>>20, fresh>>20, 100*float64(fresh)/float64(all))
+		if round >= rounds/4 {
+			percents = append(percents, 100*float64(fresh)/float64(size))
+			uploaded += fresh
+		}
 		if err := sn.Close(); err != nil {
 			t.Fatal(err)
 		}
 	}
+	slices.Sort(percents)
+	n := len(percents)
+	changed := float64(keys / 100 * (len(value) + len(benchKey(0))))
+	t.Logf("%d MiB: new in median %.1f %%, at worst %.1f %%; bytes uploaded for each changed byte: %.1f",
+		size>>20, percents[n/2], percents[n-1], float64(uploaded)/float64(n)/changed)
 	if err := errors.Join(s.Close(), d.Close()); err != nil {
 		t.Fatal(err)
 	}

@@ -79,8 +79,9 @@ type Dir struct {
 	compactions *compactions
 
 	mu        sync.Mutex
-	open      map[string]bool // by path of the DB, or of what is staged
-	snapshots int             // made so far
+	open      map[string]bool   // by path of the DB, or of what is staged
+	snapshots int               // made so far
+	instances map[string]string // Snapshot.Instance of the stores that were opened, by path
 	closed    bool
 }
 
@@ -93,7 +94,7 @@ func OpenDir(path, app string, o Options) (*Dir, error) {
 	if path == "" || app == "" {
 		return nil, fmt.Errorf("open state directory: path %q and app id %q must not be empty", path, app)
 	}
-	d := &Dir{path: path, app: app, fs: o.FS, minFree: o.MinFreeBytes, log: o.Logger, open: map[string]bool{}}
+	d := &Dir{path: path, app: app, fs: o.FS, minFree: o.MinFreeBytes, log: o.Logger, open: map[string]bool{}, instances: map[string]string{}}
 	if d.fs == nil {
 		d.fs = vfs.Default
 		abs, err := filepath.Abs(path) // the lock is kept by name
@@ -303,6 +304,24 @@ func (d *Dir) release(path string) {
 	delete(d.open, path)
 }
 
+// instance is the Snapshot.Instance of the store at path: the same over openings, as long as its folder is. Pebble never
+// uses the number of a file in a snapshot again: the MANIFEST that names the file names the next number too.
+func (d *Dir) instance(path string) string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.instances[path] == "" {
+		d.instances[path] = rand.Text()
+	}
+	return d.instances[path]
+}
+
+// newInstance: what is at path from now on is not what was there, or nobody knows.
+func (d *Dir) newInstance(path string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.instances, path)
+}
+
 // Open implements statestore.Dir. Errors: ErrForeign if the store was made for another identity (the message says what
 // differs), ErrCorrupt if it is damaged and should be wiped, ErrNoSpace.
 func (d *Dir) Open(id statestore.Identity) (statestore.Store, error) {
@@ -362,6 +381,8 @@ func (d *Dir) Wipe(id statestore.Identity) error {
 
 // replace moves a folder to where another one may be, which is removed; moved is false if there is nothing to move.
 func (d *Dir) replace(from, to string) (moved bool, err error) {
+	d.newInstance(from)
+	d.newInstance(to)
 	if _, err := d.fs.Stat(from); errors.Is(err, fs.ErrNotExist) {
 		return false, nil
 	}

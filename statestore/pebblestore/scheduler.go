@@ -1,8 +1,10 @@
 package pebblestore
 
 import (
+	"runtime"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2"
 )
@@ -32,6 +34,8 @@ type compactionSlot struct {
 	all  *compactions
 	fail *failure // a failed store compacts no more: it would only hold a slot
 	db   pebble.DBForCompaction
+	// yielded is when the running compaction last let others go first.
+	yielded time.Time
 	// Guarded by all.mu.
 	started      bool // the DB is open
 	running      int
@@ -86,9 +90,24 @@ func (s *compactionSlot) queue() {
 // UpdateGetAllowedWithoutPermission: the number a DB is allowed is constant here.
 func (s *compactionSlot) UpdateGetAllowedWithoutPermission() {}
 
-func (s *compactionSlot) Started()                                                {}
-func (s *compactionSlot) MeasureCPU(pebble.CompactionGoroutineKind)               {}
-func (s *compactionSlot) CumulativeStats(stats pebble.CompactionGrantHandleStats) {}
+// Started begins the use of the handle, by the goroutine of one compaction; a DB runs one at a time.
+func (s *compactionSlot) Started() { s.yielded = time.Now() }
+
+// MeasureCPU is not needed.
+func (s *compactionSlot) MeasureCPU(pebble.CompactionGoroutineKind) {}
+
+// compactionSlice is how long a compaction computes before it lets others go first. Go's scheduler would let it go on
+// for 10 ms, and where cores are few the loop of a subtask, which waits for each read from the disk, would stand
+// behind it as long each time.
+const compactionSlice = time.Millisecond
+
+// CumulativeStats is called by a compaction every 128 keys.
+func (s *compactionSlot) CumulativeStats(pebble.CompactionGrantHandleStats) {
+	if now := time.Now(); now.Sub(s.yielded) >= compactionSlice {
+		runtime.Gosched()
+		s.yielded = time.Now()
+	}
+}
 
 // start lets compactions run. Pebble asks for them while it opens a DB, but if it then fails to open, it closes the DB
 // under the running compaction, which panics.

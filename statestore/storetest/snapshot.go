@@ -116,12 +116,27 @@ func testSnapshot(t *testing.T, w World) {
 	wantErr(t, err, nil, "closed")
 	s = openStore(t, d, ID("0_0"))
 	wantScan(t, s, nil, nil, "a=2", "b=2")
+	put(t, s, 3, "c", "3")
+	must(t, s.Flush())
 	three := snap(t, s)
-	if three.Instance() == two.Instance() {
-		t.Fatal("two openings of a store, one instance")
+	again := copyFiles(t, three)
+	for _, f := range three.Files() {
+		if old, ok := after[f.Name]; ok && f.Fixed && three.Instance() == two.Instance() && string(old) != string(again[f.Name]) {
+			t.Fatalf("%s is fixed and changed when the store was opened again", f.Name)
+		}
 	}
 	wantSubtasks(t, d, "0_0") // a snapshot is no store
 	must(t, three.Close())
+	must(t, s.Close())
+	must(t, d.Wipe(ID("0_0")))
+	s = openStore(t, d, ID("0_0"))
+	put(t, s, 1, "a", "other")
+	must(t, s.Flush())
+	four := snap(t, s)
+	if four.Instance() == three.Instance() {
+		t.Fatal("a store that was made anew is the same instance")
+	}
+	must(t, four.Close())
 	closeAll(t, d, s)
 }
 
