@@ -113,7 +113,7 @@ func (c *Cluster) Join(ctx context.Context, l Layout, h GroupHandler) (*Group, e
 	return g, nil
 }
 
-// checkInputs compares the layout with the topics as they are.
+// checkInputs compares the layout with the topics as they are. One may have more partitions: they belong to nobody.
 func (c *Cluster) checkInputs(ctx context.Context, l Layout) error {
 	dctx, cancel := c.deadline(ctx)
 	defer cancel()
@@ -128,7 +128,7 @@ func (c *Cluster) checkInputs(ctx context.Context, l Layout) error {
 				return fmt.Errorf("join group %s: %w", c.opts.AppID,
 					&TopicError{Topic: in.Topic, OldPartitions: in.Partitions, Err: kerr.UnknownTopicOrPartition})
 			}
-			if ti.Partitions != in.Partitions {
+			if ti.Partitions < in.Partitions {
 				return fmt.Errorf("join group %s: %w", c.opts.AppID, &TopicError{Topic: in.Topic, OldID: ti.ID, NewID: ti.ID,
 					OldPartitions: in.Partitions, NewPartitions: ti.Partitions})
 			}
