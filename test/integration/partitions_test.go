@@ -1,12 +1,14 @@
 package integration
 
 import (
+	"errors"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/millrace-stream/millrace/internal/testutil"
 	"github.com/millrace-stream/millrace/test/kafka"
 )
 
@@ -18,7 +20,7 @@ func TestInputGrows(t *testing.T) {
 	t.Parallel()
 	b := kafka.Shared(t)
 	j := newJob(t, b, totalJob)
-	j.env = []string{"MILLRACE_REQUEST_TIMEOUT=5s"}
+	j.env = []string{"MILLRACE_REQUEST_TIMEOUT=5s", "MILLRACE_CHECKPOINT_URL=file://" + t.TempDir()}
 	dir := t.TempDir()
 	p := j.worker(dir)
 	j.produce(1000)
@@ -40,7 +42,7 @@ func TestInputGrows(t *testing.T) {
 	stop(t, p)
 	j.check()
 
-	// To a number that is no multiple of the subtasks' there is no way on.
+	// To a number that the subtasks do not divide: the app goes on without the new partitions, until a rescale takes them in.
 	res, err = b.Admin(t).UpdatePartitions(t.Context(), 3*partitions+1, j.in)
 	if err == nil {
 		err = res.Error()
@@ -49,9 +51,19 @@ func TestInputGrows(t *testing.T) {
 		t.Fatal(err)
 	}
 	p = j.worker(dir)
-	if code := p.Wait(t, patience); code != 1 || !strings.Contains(p.Output(), "4 subtasks") || !strings.Contains(p.Output(), "multiple") {
-		t.Errorf("exit code %d, want 1 and why:\n%s", code, p.Output())
-	}
+	testutil.Eventually(t, patience, func() error {
+		if !p.Running() || !strings.Contains(p.Output(), "millrace rescale") {
+			return errors.New("the worker does not say what to do")
+		}
+		return nil
+	})
+	j.millrace("goes on in incarnation 2", "rescale", "--subtasks=1", "--yes")
+	j.parts = 3*partitions + 1
+	j.produce(1000)
+	j.committed(p)
+	stop(t, p)
+	j.settled(j.out)
+	checkRunningTotal(t, j.src.truth, b.Read(t, j.out))
 }
 
 // TestFutureEvent has an event whose time is years ahead, which brokers refuse as a record timestamp: the result goes
