@@ -25,11 +25,11 @@ type ControlState struct {
 	Revision    uint64            `json:"revision"`
 	ClusterID   string            `json:"cluster_id"`
 	Incarnation uint64            `json:"incarnation"`
-	Fingerprint string            `json:"fingerprint"`           // of the topology
-	Topology    json.RawMessage   `json:"topology,omitempty"`    // what compatibility of state is decided by
-	TopicIDs    map[string]string `json:"topic_ids,omitempty"`   // by topic name, as text
+	Fingerprint string            `json:"fingerprint"`         // of the topology
+	Topology    json.RawMessage   `json:"topology,omitempty"`  // what compatibility of state is decided by
+	TopicIDs    map[string]string `json:"topic_ids,omitempty"` // by topic name, as text
 	// Old are the ids of the internal topics of earlier incarnations: who removes the app must know which are its own.
-	Old map[string]string `json:"old_topic_ids,omitempty"`
+	Old         map[string]string `json:"old_topic_ids,omitempty"`
 	Parallelism []int             `json:"parallelism,omitempty"` // number of subtasks, by sub-topology
 	// Origin says what the incarnation began with: "" = the first start of the app, "fresh" or "savepoint:<path>", followed
 	// by "#<nonce>" if the start had one. A member that is started with the same origin joins the incarnation.

@@ -75,6 +75,7 @@ func newRootCommand(environ []string) *cobra.Command {
 		return usageError{fmt.Errorf("%w; %s --help shows the usage", err, cmd.CommandPath())}
 	})
 	root.AddCommand(
+		newAppCommand(environ),
 		newConfigCommand(environ),
 		newDeadLetterCommand(environ),
 		newDemoCommand(),

@@ -43,7 +43,7 @@ func rescaleApp(c *appCall) error {
 		return err
 	}
 	if name == "" {
-		name = newSavepointName("rescale-to-"+strconv.Itoa(subtasks), time.Now())
+		name = library.SavepointName("rescale-to-"+strconv.Itoa(subtasks), time.Now())
 	}
 	cluster, control, err := c.openForSavepoint(&name)
 	if err != nil {

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"slices"
 	"strconv"
 	"strings"
 	"text/tabwriter"
@@ -17,7 +16,7 @@ import (
 	library "github.com/millrace-stream/millrace"
 	"github.com/millrace-stream/millrace/checkpoint"
 	"github.com/millrace-stream/millrace/checkpoint/blob"
-	"github.com/millrace-stream/millrace/statestore"
+	"github.com/millrace-stream/millrace/internal/api"
 )
 
 // newSavepointCommand takes, shows and deletes savepoints.
@@ -50,9 +49,12 @@ func newSavepointCommand(environ []string) *cobra.Command {
 	return cmd
 }
 
+// discard is for what a command does not log.
+var discard = slog.New(slog.DiscardHandler)
+
 // blobs opens the object storage, which must be configured.
 func (c *appCall) blobs() (blob.Store, error) {
-	blobs, err := library.OpenBlobs(c.ctx, c.config, slog.New(slog.DiscardHandler))
+	blobs, err := library.OpenBlobs(c.ctx, c.config, discard)
 	if err == nil && blobs == nil {
 		err = usageError{fmt.Errorf("checkpoint.url is not set: %s must know where the savepoints of app %s are, for example --checkpoint.url=s3://bucket/prefix or file:///folder",
 			c.cmd.CommandPath(), c.app)}
@@ -87,21 +89,13 @@ func listSavepoints(c *appCall) error {
 		return err
 	}
 	defer blobs.Close()
-	all, err := saved.List(c.ctx)
+	all, err := api.ListSavepoints(c.ctx, saved)
 	if err != nil {
 		return err
 	}
 	l := savepointList{App: c.app, Store: blobs.String(), Savepoints: []savepointJSON{}}
 	for _, s := range all {
-		j := newListedJSON(s)
-		if s.Savepoint != nil && s.Savepoint.Status == checkpoint.StatusRunning {
-			written, err := saved.Written(c.ctx, s.Name)
-			if err != nil {
-				return err
-			}
-			j.Written = len(written)
-		}
-		l.Savepoints = append(l.Savepoints, j)
+		l.Savepoints = append(l.Savepoints, savepointJSON{s})
 	}
 	if c.json {
 		return c.writeJSON(l)
@@ -117,106 +111,10 @@ type savepointList struct {
 }
 
 // savepointJSON is a savepoint as JSON.
-type savepointJSON struct {
-	Name        string            `json:"name"`
-	Status      checkpoint.Status `json:"status,omitempty"` // absent if it cannot be read
-	Reason      string            `json:"reason,omitempty"` // why it failed, or is abandoned
-	Problem     string            `json:"problem,omitempty"`
-	ID          string            `json:"id,omitempty"`
-	App         string            `json:"app,omitempty"`
-	ClusterID   string            `json:"cluster_id,omitempty"`
-	Incarnation uint64            `json:"incarnation,omitempty"`
-	Began       *time.Time        `json:"began,omitempty"`
-	Deadline    *time.Time        `json:"deadline,omitempty"`
-	Ended       *time.Time        `json:"ended,omitempty"`
-	Owner       string            `json:"owner,omitempty"`
-	Version     string            `json:"version,omitempty"`
-	Expected    int               `json:"subtasks"` // number of all
-	Written     int               `json:"written"`  // number of those that have written their state
-	Entries     int64             `json:"entries,omitempty"`
-	Bytes       int64             `json:"bytes"`           // of its parts; what is in the store so far if it is not completed
-	Files       int               `json:"files"`           // parts, or blobs
-	Parts       []savepointPart   `json:"parts,omitempty"` // show only
-	Stores      []savepointStore  `json:"stores,omitempty"`
-}
-
-// savepointPart is the state of one subtask.
-type savepointPart struct {
-	Subtask string `json:"subtask"`
-	Epoch   uint64 `json:"epoch"`
-	Entries int64  `json:"entries"`
-	Bytes   int64  `json:"bytes"`
-	Files   int    `json:"files"`
-	Owner   string `json:"owner"`
-}
-
-// savepointStore is one store of state.
-type savepointStore struct {
-	Name     string `json:"name"`
-	Kind     string `json:"kind"`
-	Key      string `json:"key"`
-	Value    string `json:"value"`
-	Expiring bool   `json:"expiring,omitempty"`
-}
-
-func newListedJSON(l checkpoint.Listed) savepointJSON {
-	if l.Savepoint == nil {
-		return savepointJSON{Name: l.Name, Problem: l.Err.Error(), Bytes: l.Usage.Bytes, Files: l.Usage.Blobs}
-	}
-	j := newSavepointJSON(l.Savepoint)
-	j.Parts, j.Stores = nil, nil
-	if j.Status != checkpoint.StatusCompleted {
-		j.Bytes, j.Files = l.Usage.Bytes, l.Usage.Blobs
-	}
-	return j
-}
+type savepointJSON struct{ api.Savepoint }
 
 func newSavepointJSON(sp *checkpoint.Savepoint) savepointJSON {
-	j := savepointJSON{
-		Name: sp.Name, Status: sp.Status, Reason: sp.Reason, ID: sp.ID, App: sp.App, ClusterID: sp.ClusterID, Incarnation: sp.Incarnation,
-		Began: milli(sp.Began), Deadline: milli(sp.Deadline), Ended: milli(sp.Ended), Owner: sp.Owner, Version: sp.Version,
-		Expected: len(sp.Expected), Written: len(sp.Subtasks), Bytes: sp.Bytes(),
-	}
-	stores := map[string]bool{}
-	for _, m := range sp.Subtasks {
-		p := savepointPart{m.Subtask, m.Epoch, m.Entries, m.Bytes(), len(m.Files), m.Owner}
-		j.Parts = append(j.Parts, p)
-		j.Entries += p.Entries
-		j.Files += p.Files
-		for _, s := range m.Stores {
-			if !stores[s.Name] {
-				stores[s.Name] = true
-				j.Stores = append(j.Stores, savepointStore{s.Name, kindName(statestore.Kind(s.Kind)), s.KeyType, s.ValueType, s.Expiring})
-			}
-		}
-	}
-	slices.SortFunc(j.Stores, func(a, b savepointStore) int { return strings.Compare(a.Name, b.Name) })
-	return j
-}
-
-func kindName(k statestore.Kind) string {
-	switch k {
-	case statestore.KindTable:
-		return "table"
-	case statestore.KindWindows:
-		return "windows"
-	case statestore.KindMap:
-		return "map"
-	case statestore.KindTimers:
-		return "timers"
-	case statestore.KindList:
-		return "list"
-	}
-	return "kind " + strconv.Itoa(int(k))
-}
-
-// milli is a moment from milliseconds, nil for 0.
-func milli(ms int64) *time.Time {
-	if ms == 0 {
-		return nil
-	}
-	t := time.UnixMilli(ms).UTC()
-	return &t
+	return savepointJSON{api.NewSavepoint(sp)}
 }
 
 // write writes a table for people.
@@ -301,18 +199,11 @@ func showSavepoint(c *appCall) error {
 		return err
 	}
 	defer blobs.Close()
-	sp, err := saved.Show(c.ctx, name)
+	sp, err := api.ShowSavepoint(c.ctx, saved, name)
 	if err != nil {
 		return noSavepoint(err)
 	}
-	j := newSavepointJSON(sp)
-	if sp.Status == checkpoint.StatusRunning {
-		written, err := saved.Written(c.ctx, name)
-		if err != nil {
-			return err
-		}
-		j.Written = len(written)
-	}
+	j := savepointJSON{sp}
 	if c.json {
 		return c.writeJSON(j)
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/millrace-stream/millrace/checkpoint"
 	"github.com/millrace-stream/millrace/checkpoint/blob"
+	"github.com/millrace-stream/millrace/internal/api"
 	"github.com/millrace-stream/millrace/statestore"
 	"github.com/millrace-stream/millrace/statestore/memstore"
 )
@@ -45,10 +46,10 @@ func TestSavepointTexts(t *testing.T) {
 	failed.Name, failed.Status, failed.Subtasks, failed.Reason = "failed-one", checkpoint.StatusFailed, nil, "subtask 0_1 moved to member m-2:\nit was killed"
 	abandoned.Name, abandoned.Status, abandoned.Subtasks, abandoned.Ended, abandoned.Reason = "nobody", checkpoint.StatusAbandoned, nil, 0, "nobody told how it ended until 2026-03-01T12:10:00Z"
 	listed := func(sp checkpoint.Savepoint) savepointJSON {
-		return newListedJSON(checkpoint.Listed{Name: sp.Name, Savepoint: &sp, Usage: checkpoint.Usage{Blobs: 3, Bytes: 4711}})
+		return savepointJSON{api.NewListedSavepoint(checkpoint.Listed{Name: sp.Name, Savepoint: &sp, Usage: checkpoint.Usage{Blobs: 3, Bytes: 4711}})}
 	}
 	l := savepointList{App: "order-counts", Store: "s3://bucket/prefix", Savepoints: []savepointJSON{listed(running), listed(*done), listed(failed), listed(abandoned),
-		newListedJSON(checkpoint.Listed{Name: "odd", Err: fmt.Errorf("read savepoint odd: %w", checkpoint.ErrCorrupt), Usage: checkpoint.Usage{Blobs: 1, Bytes: 20}})}}
+		{api.NewListedSavepoint(checkpoint.Listed{Name: "odd", Err: fmt.Errorf("read savepoint odd: %w", checkpoint.ErrCorrupt), Usage: checkpoint.Usage{Blobs: 1, Bytes: 20}})}}}
 	l.Savepoints[0].Written = 1
 	text := func(name string, write func(w *strings.Builder) error) {
 		t.Helper()

@@ -80,15 +80,6 @@ func by() string {
 	return name + "@" + host
 }
 
-// newSavepointName is a name from app and time.
-func newSavepointName(app string, now time.Time) string {
-	stamp := now.UTC().Format("20060102-150405")
-	for app != "" && (app[0] == '.' || len(app)+1+len(stamp) > 100) { // see checkpoint.CheckName
-		app = app[1:]
-	}
-	return app + "-" + stamp
-}
-
 func createSavepoint(c *appCall) error {
 	if len(c.args) > 1 {
 		return usageError{fmt.Errorf("%d arguments, wanted is at most one: the name of the savepoint; %s --help shows the usage", len(c.args), c.cmd.CommandPath())}
@@ -122,7 +113,7 @@ func (s savepointJSON) holds() string {
 
 // openForSavepoint checks what can be checked before the brokers are asked, and connects. An empty name gets a default.
 func (c *appCall) openForSavepoint(name *string) (*txn.Cluster, *txn.Control, error) {
-	*name = cmp.Or(*name, newSavepointName(c.app, time.Now()))
+	*name = cmp.Or(*name, library.SavepointName(c.app, time.Now()))
 	if err := checkpoint.CheckName(*name); err != nil {
 		return nil, nil, usageError{err}
 	}

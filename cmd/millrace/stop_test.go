@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	library "github.com/millrace-stream/millrace"
 	"github.com/millrace-stream/millrace/checkpoint"
 	"github.com/millrace-stream/millrace/txn"
 )
@@ -12,7 +13,7 @@ import (
 func TestDefaultNamesOfSavepointsAreNames(t *testing.T) {
 	at := time.Date(2026, 3, 1, 12, 0, 5, 0, time.UTC)
 	for app, want := range map[string]string{"order-counts": "order-counts-20260301-120005", "..a": "a-20260301-120005", strings.Repeat("a", 200): strings.Repeat("a", 84) + "-20260301-120005"} {
-		if got := newSavepointName(app, at); got != want || checkpoint.CheckName(got) != nil {
+		if got := library.SavepointName(app, at); got != want || checkpoint.CheckName(got) != nil {
 			t.Errorf("app %s: %q, %v", app, got, checkpoint.CheckName(got))
 		}
 	}

@@ -1,12 +1,13 @@
-// Package api is the HTTP server of a worker: health, metrics and status. It only reads.
+// Package api is the HTTP server of a worker: health, metrics and status, and with a token state, savepoints and stops.
 //
 //	GET /livez          200 while the worker has not failed: a failed one is to be started anew
 //	GET /readyz         200 while the worker processes all that it owns, else 503 with the reasons
 //	GET /metrics        metrics in the Prometheus text format
 //	GET /api/v1/status  engine.Status as JSON
 //	GET /api/v1/state   and below: the app's state, see stateRoutes; only with the bearer token of admin.token
+//	    /api/v1/savepoints and below, /api/v1/stop, /api/v1/resume: see adminRoutes; only with that token
 //
-// Other methods than GET and HEAD are answered with 405, other paths with 404. What shows no records and changes nothing
+// Other methods are answered with 405, other paths with 404. What shows no records and changes nothing
 // needs no token; the server listens on loopback by default. All else asks for it first: see requireToken.
 package api
 
@@ -29,6 +30,7 @@ type Options struct {
 	Metrics http.Handler
 	Logger  *slog.Logger // nil = discard
 	State   StateReader  // nil = no state is shown
+	Admin   Admin        // nil = no savepoints, no stops
 	Token   string       // admin.token
 }
 
@@ -76,6 +78,9 @@ func Handler(o Options) http.Handler {
 	mux.Handle("GET /metrics", o.Metrics)
 	if o.State != nil {
 		stateRoutes(mux, o)
+	}
+	if o.Admin != nil {
+		adminRoutes(mux, o)
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("X-Content-Type-Options", "nosniff")
