@@ -3,6 +3,7 @@ package statestore_test
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"maps"
 	"math/rand/v2"
 	"slices"
@@ -170,5 +171,32 @@ func TestSelection(t *testing.T) {
 	}
 	if total < 300 {
 		t.Fatalf("only %d comparisons", total)
+	}
+}
+
+// BenchmarkReadCommitted is what a question about one key costs the goroutine of a subtask, of a key that is pending and of
+// one that is in the Store.
+func BenchmarkReadCommitted(b *testing.B) {
+	s := statestore.NewState(memstore.New(), statestore.StateOptions{})
+	totals := newTable[total](b, s, "t/totals")
+	for i := range 100_000 {
+		totals.Set(statestore.Group(i%5040), fmt.Sprint("key-", i), total{n: int64(i)})
+	}
+	commitAll(b, s, 1)
+	totals.Set(7, "key-7", total{n: -1})
+	s.Seal(2)
+	s.Committed()
+	kc, id := keyOf[string](b), statestore.StoreID("t/totals")
+	for name, i := range map[string]int{"pending": 7, "stored": 77} {
+		key := kc.Append(nil, fmt.Sprint("key-", i))
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				n := 0
+				if err := s.ReadCommitted(id, statestore.Group(i), key, statestore.Point{}, func(_, _ []byte) bool { n++; return true }); err != nil || n != 1 {
+					b.Fatal(n, err)
+				}
+			}
+		})
 	}
 }

@@ -323,8 +323,11 @@ func TestTwoMembersAnswerForEachOther(t *testing.T) {
 					Failed  map[string]string `json:"failed"`
 				} `json:"end"`
 			}
-			if err := json.Unmarshal([]byte(lines[len(lines)-1]), &end); err != nil || code != 200 {
-				return fmt.Errorf("%d %s: %v", code, body, err)
+			if code != 200 {
+				return fmt.Errorf("%d %s", code, body)
+			}
+			if err := json.Unmarshal([]byte(lines[len(lines)-1]), &end); err != nil {
+				return fmt.Errorf("%w in %s", err, body)
 			}
 			if end.End.Entries != keys || len(lines) != keys+1 || len(end.End.Epochs) != 4 || len(end.End.Failed) > 0 {
 				return errors.New(body)

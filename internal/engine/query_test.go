@@ -225,7 +225,7 @@ func TestQueryOfWhatIsNotCommitted(t *testing.T) {
 	testutil.Eventually(t, patience, func() error {
 		found, _, err := m.get(t, "pair/a", "7")
 		if err != nil || len(found) != 1 || string(found[0].Value) != "1" {
-			return fmt.Errorf("%v, %v", found, err)
+			return fmt.Errorf("%v: %w", found, orWrong(err))
 		}
 		return nil
 	})
@@ -280,7 +280,7 @@ func TestQueryDuringRestoreIsToBeAskedAgain(t *testing.T) {
 		_, _, err := m.get(t, "pair/a", "word-1")
 		var later *engine.UnavailableError
 		if !errors.As(err, &later) || later.Retry <= 0 || !strings.Contains(later.Reason, "restoring") {
-			return fmt.Errorf("%v", err)
+			return orWrong(err)
 		}
 		return nil
 	})
@@ -348,7 +348,7 @@ func TestQueryForAnotherMembersSubtaskNamesIt(t *testing.T) {
 		for k := range keys {
 			found, _, err := a.get(t, "pair/a", fmt.Sprint("word-", k))
 			if err != nil || len(found) != 1 {
-				return fmt.Errorf("%v, %v", found, err)
+				return fmt.Errorf("%v: %w", found, orWrong(err))
 			}
 		}
 		return nil
@@ -363,7 +363,7 @@ func TestScansAreBoundedAndSelected(t *testing.T) {
 	testutil.Eventually(t, patience, func() error {
 		found, _, err := m.get(t, "pair/a", "word-9")
 		if err != nil || len(found) != 1 || string(found[0].Value) != "10" {
-			return fmt.Errorf("%v, %v", found, err)
+			return fmt.Errorf("%v: %w", found, orWrong(err))
 		}
 		return nil
 	})
@@ -422,4 +422,12 @@ func TestScansAreBoundedAndSelected(t *testing.T) {
 	if _, err := m.w.StateScan(t.Context(), engine.StateScan{Subtask: sub}, func([]byte) error { return gone }); !errors.Is(err, gone) {
 		t.Error(err)
 	}
+}
+
+// orWrong is err, or says that an answer is not the one that is awaited.
+func orWrong(err error) error {
+	if err == nil {
+		return errors.New("not the answer that is awaited")
+	}
+	return err
 }

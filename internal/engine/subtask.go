@@ -424,8 +424,8 @@ func (l *life) loop() error {
 				until = t
 			}
 		}
-		if len(l.scans) > 0 {
-			until = now.Add(scanTick)
+		if tick := now.Add(scanTick); len(l.scans) > 0 && tick.Before(until) {
+			until = tick
 		}
 		timer.Reset(max(until.Sub(now), 0))
 		select {
