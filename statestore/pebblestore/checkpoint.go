@@ -263,6 +263,7 @@ func (d *Dir) Stage(id statestore.Identity) (statestore.Staging, error) {
 		err = d.makeDir(st.tmp)
 	}
 	if err != nil {
+		err = errors.Join(err, d.removeAll(st.tmp))
 		d.release(st.tmp)
 		return nil, st.fault("stage", err)
 	}
