@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 
@@ -489,6 +490,22 @@ func (r *resolved) keep(was topologyRecord) {
 			}
 		}
 	}
+}
+
+// shortRetention names the changelogs that were made for states with a shorter life than those of this topology (pure).
+func (r *resolved) shortRetention(topics map[string]txn.TopicInfo) []string {
+	var short []string
+	for _, s := range r.subs {
+		if len(s.changelogs) < 2 {
+			continue
+		}
+		name := s.changelogs[1]
+		need, err := strconv.ParseInt(expiringRetention(s.plan.Stores), 10, 64)
+		if has := topics[name].RetentionMs; err == nil && has > 0 && has < need {
+			short = append(short, fmt.Sprintf("retention.ms of %s is %d, but its windows live longer now, for which it should be %d: raise it with kafka-configs.sh; until then windows that are open for longer are lost together with the local state", name, has, need))
+		}
+	}
+	return short
 }
 
 // adopt takes over what inherit decided: the ids of the states, and where inputs go on.

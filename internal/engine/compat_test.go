@@ -4,8 +4,10 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/millrace-stream/millrace/statestore"
+	"github.com/millrace-stream/millrace/txn"
 )
 
 // oldTopology is what the tests of compatibility begin from: orders -> key-by by-user -> windows and a table, beside users.
@@ -274,6 +276,24 @@ func TestMovedInputGoesOn(t *testing.T) {
 		}
 		if in, _, _ := r.input(topologyInput{Topic: "orders"}); in.Moved {
 			t.Errorf("orders: %+v", in)
+		}
+	}
+}
+
+// TestRetentionFollowsLife: the changelog of windows was made for the life that they had then.
+func TestRetentionFollowsLife(t *testing.T) {
+	const day = 24 * time.Hour
+	p := plan()
+	p.Subs[1].Stores[0].Life = 10 * day
+	r, err := resolve("app", 1, p, 0, nil, topics(4, 4))
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := r.subs[1].changelogs[1]
+	for has, want := range map[time.Duration]int{9 * day: 1, 27 * day: 0, 30 * day: 0, -time.Millisecond: 0, 0: 0} {
+		short := r.shortRetention(map[string]txn.TopicInfo{name: {RetentionMs: has.Milliseconds()}})
+		if len(short) != want || want > 0 && !strings.Contains(short[0], "should be 2332800000") {
+			t.Errorf("retention of %s: %q", has, short)
 		}
 	}
 }

@@ -377,6 +377,9 @@ func (w *Worker) prepare(ctx context.Context, control *txn.Control) error {
 	if err != nil {
 		return err
 	}
+	for _, short := range bound.shortRetention(made) {
+		w.log.Warn(short)
+	}
 	all := external
 	for n, info := range made {
 		all[n] = info
