@@ -68,14 +68,14 @@ func TestCrashAnywhere(t *testing.T) {
 		if err := commit(s, epoch); err != nil {
 			t.Fatal(err)
 		}
-		switch {
-		case epoch%40 == 0:
+		switch epoch % 40 {
+		case 0:
 			if err := s.Flush(); err != nil {
 				t.Fatal(err)
 			}
 			c.flushed.Store(epoch)
 			behind = 0
-		case epoch%40 == 20:
+		case 20:
 			if err := s.FlushBehind(); err != nil {
 				t.Fatal(err)
 			}
