@@ -25,14 +25,22 @@ type Consumer struct {
 }
 
 // NewConsumer opens a consumer that reads nothing yet.
-func (c *Cluster) NewConsumer() (*Consumer, error) {
+func (c *Cluster) NewConsumer() (*Consumer, error) { return c.newConsumer(c.opts.FetchMaxWait) }
+
+// NewFollower opens a consumer for reading where nobody waits for the records: brokers may hold its fetches for half a
+// second while less than Options.FetchMinBytes is there.
+func (c *Cluster) NewFollower() (*Consumer, error) {
+	return c.newConsumer(max(c.opts.FetchMaxWait, 500*time.Millisecond))
+}
+
+func (c *Cluster) newConsumer(wait time.Duration) (*Consumer, error) {
 	o := c.opts
 	opts := []kgo.Opt{
 		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
 		kgo.KeepControlRecords(),
 		kgo.ConsumeResetOffset(kgo.NoResetOffset()),
 		kgo.FetchMinBytes(o.FetchMinBytes),
-		kgo.FetchMaxWait(max(o.FetchMaxWait, 10*time.Millisecond)), // kgo refuses less
+		kgo.FetchMaxWait(max(wait, 10*time.Millisecond)), // kgo refuses less
 		kgo.FetchMaxBytes(o.FetchMaxBytes),
 		kgo.FetchMaxPartitionBytes(o.FetchMaxPartBytes),
 		kgo.MaxConcurrentFetches(2),

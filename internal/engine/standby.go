@@ -218,6 +218,41 @@ func (k *keeper) stale(now time.Time) []*subtask {
 	return out
 }
 
+// giveWay waits while subtasks of this worker are taken over, so that a restart is not slower for its standbys; but not
+// for long ones, since a standby may be the next owner of somebody else's.
+func (k *keeper) giveWay(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, giveWayFor)
+	defer cancel()
+	tick := time.NewTicker(giveWayTick)
+	defer tick.Stop()
+	for k.takesOver() {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+const (
+	giveWayFor  = 5 * time.Second
+	giveWayTick = 20 * time.Millisecond
+)
+
+func (k *keeper) takesOver() bool {
+	k.w.mu.Lock()
+	defer k.w.mu.Unlock()
+	for _, s := range k.w.subtasks {
+		s.mu.Lock()
+		busy := s.state == SubtaskFencing || s.state == SubtaskRestoring
+		s.mu.Unlock()
+		if busy && !s.letGo() {
+			return true
+		}
+	}
+	return false
+}
+
 // status lists the standbys, sorted; Worker.mu is held.
 func (k *keeper) status() []StandbyStatus {
 	var out []StandbyStatus
@@ -387,6 +422,7 @@ func (s *standby) life(ctx context.Context) (followed bool, err error) {
 	l := &life{s: s.sub, w: s.k.w, log: s.log}
 	s.setState(StandbyRestoring, nil)
 	defer l.closeStore()
+	s.k.giveWay(ctx)
 	select {
 	case s.k.restores <- struct{}{}:
 	case <-ctx.Done():

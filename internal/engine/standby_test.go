@@ -185,6 +185,7 @@ func TestStandbyTakesOver(t *testing.T) {
 	c.drained("words", "in", "words-by-text-repartition")
 	dir := memstore.NewDir("words")
 	b := c.start("words", countWords, dir, keeps(&rb, nil))
+	followed(t, nparts, a, b)
 	c.send(2000, 401)
 	c.drained("words", "in", "words-by-text-repartition")
 	followed(t, nparts, a, b)

@@ -167,7 +167,7 @@ func (w *Worker) run(ctx context.Context) error {
 	helpers.Go(func() { w.follow(inner, control) })
 	defer func() { cancel(); helpers.Wait(); consumer.Close() }()
 	if w.opts.Standbys > 0 {
-		standbys, err := cluster.NewConsumer()
+		standbys, err := cluster.NewFollower()
 		if err != nil {
 			return w.startError(ctx, err)
 		}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"os"
 	"regexp"
 	"slices"
 	"strconv"
@@ -168,8 +169,9 @@ func (j *job) pauses() (stop func() map[int32]time.Duration) {
 
 var restoredLine = regexp.MustCompile(`(?m)msg="state restored".*$`)
 
-// takeovers are the changelog records that the takeovers of a process read, by subtask, and the standbys' restores.
-func takeovers(t *testing.T, output string) (read map[string]int, standbys map[string]int) {
+// restored are the restores that a process logged: changelog records read by subtask, those of takeovers and of standbys,
+// and the takeovers that did not begin with what was on the disk.
+func restored(t *testing.T, output string) (takeovers, standbys map[string]int, anew []string) {
 	t.Helper()
 	field := func(line, name string) string {
 		m := regexp.MustCompile(name + `="?([^" ]+)`).FindStringSubmatch(line)
@@ -178,22 +180,23 @@ func takeovers(t *testing.T, output string) (read map[string]int, standbys map[s
 		}
 		return m[1]
 	}
-	read, standbys = map[string]int{}, map[string]int{}
+	takeovers, standbys = map[string]int{}, map[string]int{}
 	for _, line := range restoredLine.FindAllString(output, -1) {
 		n, err := strconv.Atoi(field(line, "records"))
 		if err != nil {
 			t.Fatalf("log line %q: %v", line, err)
 		}
+		id := field(line, "subtask")
 		if field(line, "standby") == "true" {
-			standbys[field(line, "subtask")] += n
+			standbys[id] += n
 			continue
 		}
-		if way := field(line, "way"); way != "local" { // of "local store"
-			t.Errorf("a takeover did not begin with what is on the disk: %s", line)
+		takeovers[id] += n
+		if field(line, "way") != "local" { // of "local store"
+			anew = append(anew, id)
 		}
-		read[field(line, "subtask")] += n
 	}
-	return read, standbys
+	return takeovers, standbys, anew
 }
 
 // TestRollingRestartOfThree restarts three members with standbys, one after the other and under load, that do not leave
@@ -219,7 +222,10 @@ func TestRollingRestartOfThree(t *testing.T) {
 			t.Errorf("the restart of member %d moved subtasks: %v, before %v", i, now, has)
 		}
 		j.progress()
-		read, standbys := takeovers(t, c.procs[i].Output())
+		read, standbys, anew := restored(t, c.procs[i].Output())
+		if len(anew) > 0 {
+			t.Errorf("the restart of member %d did not use the state on its disk: %v", i, anew)
+		}
 		for id, n := range read {
 			if n > 20 {
 				t.Errorf("the restart of member %d read %d changelog records of subtask %s, which it had brought to the disk before it ended", i, n, id)
@@ -277,7 +283,10 @@ func TestStandbyTakesOverFromTheKilled(t *testing.T) {
 	stopFeed()
 	j.committed(second)
 	stop(t, second)
-	read, standbys := takeovers(t, second.Output())
+	read, standbys, anew := restored(t, second.Output())
+	if len(anew) > 0 {
+		t.Errorf("takeovers did not begin with the state of a standby: %v", anew)
+	}
 	for _, id := range has[0] {
 		// A standby follows within moments. The whole changelog is what it had to read at its start.
 		if standbys[id] < 100 || read[id] > standbys[id]/4 {
@@ -286,4 +295,137 @@ func TestStandbyTakesOverFromTheKilled(t *testing.T) {
 	}
 	t.Logf("the takeovers read %v records, the standbys before them %v", read, standbys)
 	j.check()
+}
+
+// TestMeasureStandby measures how long a partition is silent when its owner goes, with 1,000,000 keys, with and without a
+// standby. It is a measurement: MILLRACE_TEST_MEASURE=1 on a machine that does nothing else.
+func TestMeasureStandby(t *testing.T) {
+	if os.Getenv("MILLRACE_TEST_MEASURE") == "" {
+		t.Skip("a measurement: MILLRACE_TEST_MEASURE=1 runs it")
+	}
+	const keys = 1_000_000
+	load := func(j *job) {
+		cl := j.b.Client(t, kgo.ProducerBatchCompression(kgo.SnappyCompression()))
+		for i := range keys {
+			e := event{user: fmt.Sprintf("k%07d", i), cents: int64(i % 10_000), ts: baseTS}
+			cl.Produce(t.Context(), &kgo.Record{Topic: j.in, Key: []byte(e.user), Value: e.value()}, func(_ *kgo.Record, err error) {
+				if err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		if err := cl.Flush(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	longest := func(p map[int32]time.Duration) time.Duration {
+		return slices.Max(slices.Collect(maps.Values(p))).Round(time.Millisecond)
+	}
+	runs := func(c *crew, i, want int) {
+		t.Helper()
+		testutil.Eventually(t, patience, func() error {
+			st, err := c.status(i)
+			if err != nil {
+				return err
+			}
+			n := 0
+			for _, s := range st.Subtasks {
+				if s.State == engine.SubtaskRunning {
+					n++
+				}
+			}
+			if n != want {
+				return fmt.Errorf("member %d runs %d subtasks, want %d", i, n, want)
+			}
+			for _, s := range st.Standbys {
+				if s.State != engine.StandbyFollowing || s.WarmUp {
+					return fmt.Errorf("standby %+v", s)
+				}
+			}
+			return nil
+		})
+	}
+	for _, standbys := range []int{0, 1} {
+		for _, how := range []string{"kill -9", "SIGTERM"} {
+			for round := range 2 {
+				t.Run(fmt.Sprintf("%s, standby.replicas=%d, %d", how, standbys, round+1), func(t *testing.T) {
+					j := newJob(t, kafka.Shared(t), totalJob)
+					j.src = newSource(7, keys)
+					j.env = []string{fmt.Sprint("MILLRACE_STANDBY_REPLICAS=", standbys)}
+					c := j.crew(2)
+					first := c.start(0)
+					load(j)
+					j.committed(first)
+					c.start(1)
+					runs(c, 1, partitions/2)
+					runs(c, 0, partitions/2)
+					stopFeed := j.feed(20)
+					j.progress()
+					stopWatch := j.pauses()
+					j.progress()
+					if how == "SIGTERM" {
+						first.Signal(t, sigterm)
+					} else {
+						first.Kill(t)
+					}
+					runs(c, 1, partitions)
+					j.progress()
+					t.Logf("longest pause of a partition: %v", longest(stopWatch()))
+					stopFeed()
+					read, _, _ := restored(t, c.procs[1].Output())
+					t.Logf("changelog records that takeovers read: %v", read)
+					stop(t, c.procs[1])
+				})
+			}
+		}
+	}
+	for _, standbys := range []int{0, 1} {
+		t.Run(fmt.Sprintf("rolling restart of three, standby.replicas=%d", standbys), func(t *testing.T) {
+			j := newJob(t, kafka.Shared(t), totalJob)
+			j.src = newSource(7, keys)
+			j.env = []string{fmt.Sprint("MILLRACE_STANDBY_REPLICAS=", standbys), "MILLRACE_GROUP_LEAVE_ON_STOP=false"}
+			c := j.crew(3)
+			load(j)
+			has := make([]int, 3)
+			for i := range c.procs {
+				c.start(i)
+			}
+			testutil.Eventually(t, patience, func() error {
+				total := 0
+				for i := range c.procs {
+					st, err := c.status(i)
+					if err != nil {
+						return err
+					}
+					if len(st.Subtasks) == 0 {
+						return fmt.Errorf("member %d has nothing", i)
+					}
+					has[i] = len(st.Subtasks)
+					total += has[i]
+				}
+				if total != partitions {
+					return fmt.Errorf("%d subtasks", total)
+				}
+				return nil
+			})
+			j.committed(c.procs...)
+			for i := range c.procs {
+				runs(c, i, has[i])
+			}
+			stopFeed := j.feed(20)
+			j.progress()
+			before := j.generation()
+			stopWatch := j.pauses()
+			j.progress()
+			for i := range c.procs {
+				stop(t, c.procs[i])
+				c.start(i)
+				runs(c, i, has[i])
+				j.progress()
+			}
+			t.Logf("longest pause of a partition: %v; generation %d, before %d", longest(stopWatch()), j.generation(), before)
+			stopFeed()
+			stop(t, c.procs...)
+		})
+	}
 }
