@@ -84,11 +84,11 @@ func (a *admin) claim() error {
 	return nil
 }
 
+// release lets the next one begin.
 func (a *admin) release() {
 	a.mu.Lock()
 	a.busy = false
 	a.mu.Unlock()
-	a.wg.Done()
 }
 
 // CreateSavepoint implements api.Admin.
@@ -104,24 +104,12 @@ func (a *admin) CreateSavepoint(ctx context.Context, name string, stop bool, tim
 	}
 	begun, failed := make(chan struct{}), make(chan error, 1)
 	go func() {
-		defer a.release()
-		cluster, control, err := a.open(a.ctx)
+		defer a.wg.Done()
+		err := a.take(name, stop, timeout, sync.OnceFunc(func() { close(begun) }))
+		a.release()
 		if err != nil {
 			failed <- err
-			return
 		}
-		defer cluster.Close()
-		defer control.Close()
-		first := sync.OnceFunc(func() { close(begun) })
-		sp, err := engine.TakeSavepoint(a.ctx, cluster, control, a.blobs, engine.SavepointOptions{Name: name, Stop: stop, Timeout: timeout, By: a.by, Version: Version(),
-			Progress: func(int, int, int) { first() }})
-		if err != nil {
-			a.log.Error("savepoint failed", "savepoint", name, "error", err)
-			failed <- err
-			return
-		}
-		first()
-		a.log.Info("savepoint completed", "savepoint", name, "bytes", sp.Bytes(), "stop", stop)
 	}()
 	select {
 	case <-begun:
@@ -131,6 +119,30 @@ func (a *admin) CreateSavepoint(ctx context.Context, name string, stop bool, tim
 	case <-ctx.Done():
 		return "", fmt.Errorf("take savepoint %s: whether it has begun is not known: %w", name, ctx.Err())
 	}
+}
+
+// take takes a savepoint; begun is called when the members are asked.
+func (a *admin) take(name string, stop bool, timeout time.Duration, begun func()) error {
+	cluster, control, err := a.open(a.ctx)
+	if err != nil {
+		return err
+	}
+	defer cluster.Close()
+	defer control.Close()
+	asked := false
+	sp, err := engine.TakeSavepoint(a.ctx, cluster, control, a.blobs, engine.SavepointOptions{Name: name, Stop: stop, Timeout: timeout, By: a.by, Version: Version(),
+		Progress: func(int, int, int) {
+			asked = true
+			begun()
+		}})
+	switch {
+	case err == nil:
+		begun()
+		a.log.Info("savepoint completed", "savepoint", name, "bytes", sp.Bytes(), "stop", stop)
+	case asked: // else who asked is told
+		a.log.Error("savepoint failed", "savepoint", name, "error", err)
+	}
+	return err
 }
 
 func (a *admin) savepoints() (*checkpoint.Savepoints, error) {

@@ -170,78 +170,83 @@ func offsetsOf(t *testing.T, brokers []string, group string) int {
 
 // TestAppRemovalIsFinishedWhereverItWasCutOff: reset and delete are cut off before each step, and done again.
 func TestAppRemovalIsFinishedWhereverItWasCutOff(t *testing.T) {
-	cut := errors.New("cut off")
 	for _, everything := range []bool{false, true} {
-		for at := 1; ; at++ {
-			brokers, folder := fakeKafka(t), t.TempDir()
-			kept := abandoned(t, brokers, folder)
-			c, err := txn.Connect(t.Context(), txn.Options{AppID: "orders", Brokers: brokers})
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer c.Close()
-			blobs, err := blob.Open(t.Context(), "file://"+folder, blob.Options{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer blobs.Close()
-			remains, err := engine.LookAt(t.Context(), c, blobs, "orders")
-			if err != nil {
-				t.Fatal(err)
-			}
-			steps, last := 0, ""
-			err = remains.Remove(t.Context(), c, blobs, engine.RemoveOptions{Delete: everything, Savepoints: everything, By: "test", Step: func(what string) error {
-				if steps++; steps == at {
-					last = what
-					return cut
-				}
-				return nil
-			}})
-			whole := err == nil
-			if !whole && !errors.Is(err, cut) {
-				t.Fatal(err)
-			}
-			name := fmt.Sprintf("delete %v, cut off before step %d (%s)", everything, at, last)
-			if s := readControlIfThere(t, c); !whole && at > 1 && (s.Incarnation != 3 || s.Stopped == nil || !s.Stopped.Removal || s.TopicIDs["in"] == "") {
-				t.Errorf("%s: the app is not held: %+v", name, s)
-			}
-			verb, extra := "reset", []string(nil)
-			if everything {
-				verb, extra = "delete", []string{"--savepoints"}
-			}
-			args := append([]string{"app", verb, "--yes", "--app.id=orders", "--brokers=" + strings.Join(brokers, ","), "--checkpoint.url=file://" + folder}, extra...)
-			for range 2 { // of which the second finds nothing
-				if code, stdout, stderr := millrace(t, nil, args...); code != exitOK {
-					t.Fatalf("%s: then code %d, %s%s", name, code, stdout, stderr)
-				}
-			}
-			if everything {
-				kept = slices.DeleteFunc(kept, func(n string) bool { return n == "orders-control" || strings.HasPrefix(n, "orders/savepoints/") })
-			} else if s := readControl(t, brokers, "orders"); s.Incarnation != 3 || s.Stopped != nil || s.Topology != nil || s.TopicIDs != nil || s.Old != nil || !slices.Contains(s.Past, "fresh") || !strings.HasPrefix(s.Origin, "fresh#reset-") {
-				t.Errorf("%s: the control state is %+v", name, s)
-			}
-			if got := left(t, brokers, folder); !slices.Equal(got, kept) {
-				t.Errorf("%s: left are\n%v, want\n%v", name, got, kept)
-			}
-			if a, b := offsetsOf(t, brokers, "orders"), offsetsOf(t, brokers, "orders-eu"); a != 0 || b != 1 {
-				t.Errorf("%s: groups have %d and %d offsets", name, a, b)
-			}
-			tp := record.TopicPartition{Topic: "out", Partition: 1}
-			testutil.Eventually(t, patience, func() error {
-				stable, err := c.StableOffsets(t.Context(), []record.TopicPartition{tp})
-				if err == nil && stable[tp] != 2 {
-					err = fmt.Errorf("%s: the zombie's transaction is open", name)
-				}
-				return err
-			})
-			if whole {
-				if at < 8 {
-					t.Errorf("delete %v has %d steps only", everything, at-1)
-				}
-				break
-			}
+		at := 1
+		for cutOffAndFinished(t, everything, at) {
+			at++
+		}
+		if at < 8 {
+			t.Errorf("delete %v has %d steps only", everything, at-1)
 		}
 	}
+}
+
+// cutOffAndFinished removes an app, cut off before a step, and once more. It says whether there was such a step.
+func cutOffAndFinished(t *testing.T, everything bool, at int) bool {
+	t.Helper()
+	brokers, folder := fakeKafka(t), t.TempDir()
+	kept := abandoned(t, brokers, folder)
+	c, err := txn.Connect(t.Context(), txn.Options{AppID: "orders", Brokers: brokers})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	blobs, err := blob.Open(t.Context(), "file://"+folder, blob.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer blobs.Close()
+	remains, err := engine.LookAt(t.Context(), c, blobs, "orders")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cut := errors.New("cut off")
+	steps, last := 0, ""
+	err = remains.Remove(t.Context(), c, blobs, engine.RemoveOptions{Delete: everything, Savepoints: everything, By: "test", Step: func(what string) error {
+		if steps++; steps == at {
+			last = what
+			return cut
+		}
+		return nil
+	}})
+	whole := err == nil
+	if !whole && !errors.Is(err, cut) {
+		t.Fatal(err)
+	}
+	name := fmt.Sprintf("delete %v, cut off before step %d (%s)", everything, at, last)
+	if s := readControlIfThere(t, c); !whole && at > 1 && (s.Incarnation != 3 || s.Stopped == nil || !s.Stopped.Removal || s.TopicIDs["in"] == "") {
+		t.Errorf("%s: the app is not held: %+v", name, s)
+	}
+	verb, extra := "reset", []string(nil)
+	if everything {
+		verb, extra = "delete", []string{"--savepoints"}
+	}
+	args := append([]string{"app", verb, "--yes", "--app.id=orders", "--brokers=" + strings.Join(brokers, ","), "--checkpoint.url=file://" + folder}, extra...)
+	for range 2 { // of which the second finds nothing
+		if code, stdout, stderr := millrace(t, nil, args...); code != exitOK {
+			t.Fatalf("%s: then code %d, %s%s", name, code, stdout, stderr)
+		}
+	}
+	if everything {
+		kept = slices.DeleteFunc(kept, func(n string) bool { return n == "orders-control" || strings.HasPrefix(n, "orders/savepoints/") })
+	} else if s := readControl(t, brokers, "orders"); s.Incarnation != 3 || s.Stopped != nil || s.Topology != nil || s.TopicIDs != nil || s.Old != nil || !slices.Contains(s.Past, "fresh") || !strings.HasPrefix(s.Origin, "fresh#reset-") {
+		t.Errorf("%s: the control state is %+v", name, s)
+	}
+	if got := left(t, brokers, folder); !slices.Equal(got, kept) {
+		t.Errorf("%s: left are\n%v, want\n%v", name, got, kept)
+	}
+	if a, b := offsetsOf(t, brokers, "orders"), offsetsOf(t, brokers, "orders-eu"); a != 0 || b != 1 {
+		t.Errorf("%s: groups have %d and %d offsets", name, a, b)
+	}
+	tp := record.TopicPartition{Topic: "out", Partition: 1}
+	testutil.Eventually(t, patience, func() error {
+		stable, err := c.StableOffsets(t.Context(), []record.TopicPartition{tp})
+		if err == nil && stable[tp] != 2 {
+			err = fmt.Errorf("%s: the zombie's transaction is open", name)
+		}
+		return err
+	})
+	return !whole
 }
 
 func readControlIfThere(t *testing.T, c *txn.Cluster) txn.ControlState {
@@ -345,22 +350,42 @@ func TestAppOnKafka(t *testing.T) {
 	testApp(t, b.Brokers(), b.CreateTopic(t, 2, nil))
 }
 
-// runApp runs a program that counts by key until stop is called, in a process of its own as far as it knows.
-func runApp(t *testing.T, cfg configs.Config, in, out string) (stop func() error) {
+// program runs in a process of its own as far as it knows.
+type program struct {
+	cancel context.CancelFunc
+	ended  chan error
+}
+
+// wait waits until it ends by itself.
+func (p program) wait() error {
+	defer p.cancel()
+	select {
+	case err := <-p.ended:
+		return err
+	case <-time.After(patience):
+		return errors.New("it does not end")
+	}
+}
+
+// end stops it.
+func (p program) end() error {
+	p.cancel()
+	return p.wait()
+}
+
+// runApp runs a program that counts by key.
+func runApp(t *testing.T, cfg configs.Config, in, out string) program {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
+	p := program{cancel, make(chan error, 1)}
 	go func() {
-		ended <- library.Run(ctx, cfg.App.ID, func(top *processor.Topology) {
+		p.ended <- library.Run(ctx, cfg.App.ID, func(top *processor.Topology) {
 			words := processor.KeyBy(processor.From(top, processor.Topic[string]{Name: in, Value: format.String()}), "by-word", func(s string) string { return s })
 			counts := processor.RunningAggregate(words, "count", processor.Fold(func(n *int64, _ string) { *n++ }), func(w string, n int64, _ string) string { return fmt.Sprintf("%s=%d", w, n) })
 			processor.To(counts, processor.SinkTopic[string]{Name: out, Value: format.String()})
 		}, cfg)
 	}()
-	return func() error {
-		cancel()
-		return <-ended
-	}
+	return p
 }
 
 // testApp runs an app, resets it, runs it again, and deletes it.
@@ -426,7 +451,7 @@ func testApp(t *testing.T, brokers []string, in string) {
 	if code, _, stderr := call("app", "reset", "--yes"); code != exitFailed || !strings.Contains(stderr, "has 1 active member") {
 		t.Errorf("reset of a running app: code %d, %s", code, stderr)
 	}
-	if err := stop(); err != nil {
+	if err := stop.end(); err != nil {
 		t.Fatal(err)
 	}
 	code, stdout, stderr := call("app", "reset", "--yes")
@@ -437,7 +462,7 @@ func testApp(t *testing.T, brokers []string, in string) {
 
 	stop = runApp(t, cfg, in, out)
 	end = await(end, "second life")
-	if err := stop(); err != nil {
+	if err := stop.end(); err != nil {
 		t.Fatal(err)
 	}
 	topics, err := c.AllTopics(t.Context())
@@ -469,7 +494,7 @@ func testApp(t *testing.T, brokers []string, in string) {
 	// The app can be there again, as if it never was.
 	stop = runApp(t, cfg, in, out)
 	await(end, "after the deletion")
-	if err := stop(); err != nil {
+	if err := stop.end(); err != nil {
 		t.Fatal(err)
 	}
 	if s := readControl(t, brokers, app); s.Incarnation != 1 {
