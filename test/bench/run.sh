@@ -21,8 +21,10 @@
 #
 # PEERS and WORK (w0 w1 w2) narrow them, or widen them to other peers; REPEAT (3) is repetitions of tput, start, keys and
 # restore, LIVE_REPEAT (1) of lat, failover and restart, GROW_REPEAT (1) of grow. SCALE=0.01 makes 1 % of the records,
-# and DUR=8s short live runs, to see whether all works. Millrace's checkpoints go to a local folder, or with S3_SERVER, the
-# path of a versitygw binary, to that server on the same disk.
+# (of restore10m the keys too), and DUR=8s short live runs, to see whether all works. Millrace's checkpoints go to a local
+# folder, or with S3_SERVER, the path of a versitygw binary, to that server on the same disk:
+#
+#   S3_SERVER=$(go run ./test/s3/fetch) WHAT=restore test/bench/run.sh
 set -euo pipefail
 cd "$(dirname "$0")"
 WHAT=${WHAT:-tput start lat failover restart keys restore grow}
@@ -83,6 +85,7 @@ export BROKERS=127.0.0.1:29092
 command_of() {
   case $1 in
     limit) echo bin/limit ;;
+    millrace-gogc*) echo "env GOGC=${1#millrace-gogc} bin/job" ;;
     millrace) echo bin/job ;;
     streams) echo "java -Xmx2g -cp peers/streams/libs/*:peers/streams/target/classes bench.StreamsApp" ;;
     streams-cache) echo "env VARIANT=c $(command_of streams)" ;;
@@ -183,7 +186,7 @@ fill warmup 1000 10 && bin/runner tput -in warmup -n 1000 -users 10 -w w1 -repea
     for p in $(peers millrace streams); do restore "$p" kept,checkpoint,wiped $million -commit 100 -repeat "$REPEAT"; done
   fi
   if doing restore10m; then
-    fill events10m "$(records 10000000)" 10000000 -distinct
+    fill events10m "$(records 10000000)" "$(records 10000000)" -distinct
     for p in $(peers millrace streams); do
       restore "$p" checkpoint,wiped $input -label restore10m -state-bytes 200 -checkpoint-interval 10000 -timeout 20m -repeat 1
     done
