@@ -207,6 +207,7 @@ var suite = map[string]func(t *testing.T, brokers []string){
 	"RecordTooLarge":          testRecordTooLarge,
 	"EndTxnIsNotCutOff":       testEndTxnIsNotCutOff,
 	"BrokerTimesOut":          testBrokerTimesOut,
+	"PartsAreCommitted":       testPartsAreCommitted,
 	"TimedOutAndTruncated":    testTimedOutAndTruncated,
 	"ChangelogOfAbortedTxns":  testChangelogOfAbortedTxns,
 	"ChangelogPositions":      testChangelogPositions,
@@ -954,4 +955,33 @@ func TestCommitRefusesNonsense(t *testing.T) {
 	if sent.Hits() > 0 {
 		t.Errorf("%d requests were sent", sent.Hits())
 	}
+}
+
+// testPartsAreCommitted writes ahead of an epoch: what a part holds is committed by itself, without offsets; the next part
+// and the epoch come after it; a part is not committed when the subtask is not ours, and then its records are gone.
+func testPartsAreCommitted(t *testing.T, brokers []string) {
+	r := newRig(t, brokers, nil)
+	p := r.open()
+	for _, part := range []string{"first", "second"} {
+		r.write(p, part)
+		if err := p.CommitPart(t.Context(), r.own); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.wantVisible("first", "second")
+	r.wantOffsets(-1)
+	if err := p.CommitPart(t.Context(), r.own); err != nil {
+		t.Fatalf("an empty part: %v", err)
+	}
+	r.write(p, "third")
+	r.mustCommit(p, 1, 7)
+	r.wantVisible("first", "second", "third")
+	r.wantOffsets(7)
+	r.write(p, "lost")
+	if err := p.CommitPart(t.Context(), func() (Ownership, bool) { return Ownership{}, false }); !errors.Is(err, ErrNotOwned) {
+		t.Fatalf("a part of a subtask that is not ours: %v", err)
+	}
+	p.Close()
+	r.open()
+	r.wantVisible("first", "second", "third")
 }
