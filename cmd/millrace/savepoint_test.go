@@ -12,6 +12,7 @@ import (
 
 	"github.com/millrace-stream/millrace/checkpoint"
 	"github.com/millrace-stream/millrace/checkpoint/blob"
+	"github.com/millrace-stream/millrace/checkpoint/blob/blobtest"
 	"github.com/millrace-stream/millrace/internal/api"
 	"github.com/millrace-stream/millrace/statestore"
 	"github.com/millrace-stream/millrace/statestore/memstore"
@@ -219,5 +220,36 @@ func TestSavepointsAreListedVerifiedAndDeleted(t *testing.T) {
 	}
 	if _, err := os.Stat(filepath.Join(folder, "orders-eu/savepoints/theirs/manifest")); err != nil {
 		t.Error("another app's savepoint:", err)
+	}
+}
+
+// TestSavepointsOnS3: the commands take all keys of the object storage, secrets from files too.
+func TestSavepointsOnS3(t *testing.T) {
+	fake := blobtest.NewFake(t)
+	blobs, err := blob.Open(t.Context(), fake.URL("prefix"), fake.Options())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer blobs.Close()
+	makeSavepoint(t, blobs, "orders", "one")
+	secret := filepath.Join(t.TempDir(), "key")
+	if err := os.WriteFile(secret, []byte(blobtest.FakeSecretKey+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	o := fake.Options()
+	environ := []string{"MILLRACE_APP_ID=orders", "MILLRACE_CHECKPOINT_URL=" + fake.URL("prefix"), "MILLRACE_CHECKPOINT_S3_ENDPOINT=" + o.Endpoint, "MILLRACE_CHECKPOINT_S3_REGION=" + o.Region,
+		"MILLRACE_CHECKPOINT_S3_PATH_STYLE=true", "MILLRACE_CHECKPOINT_S3_ACCESS_KEY=" + o.AccessKey, "MILLRACE_CHECKPOINT_S3_SECRET_KEY_FILE=" + secret}
+	for _, c := range []struct{ args, says string }{
+		{"savepoint list", "1 savepoint of app orders in " + fake.URL("prefix")},
+		{"savepoint verify one", "Savepoint one is whole: 1000 entries"},
+		{"savepoint delete one --yes", "Savepoint one is deleted: 4 blobs"},
+		{"savepoint list", "0 savepoints"},
+	} {
+		if code, stdout, stderr := millrace(t, environ, strings.Fields(c.args)...); code != exitOK || !strings.Contains(stdout, c.says) {
+			t.Errorf("%s: code %d, %s%s", c.args, code, stdout, stderr)
+		}
+	}
+	if code, _, stderr := millrace(t, environ[:len(environ)-1], "savepoint", "list"); code != exitUsage || strings.Contains(stderr, blobtest.FakeSecretKey) {
+		t.Errorf("half of the credentials: code %d, %s", code, stderr)
 	}
 }
