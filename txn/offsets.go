@@ -81,9 +81,15 @@ func (c *Cluster) CommittedOffsets(ctx context.Context, tps []record.TopicPartit
 	}
 }
 
-// fetchOffsets asks once and puts the answers into out; the first error code that it meets is returned.
+// fetchOffsets asks once and puts the answers into out; the first error code that it meets is returned. It looks the coordinator
+// up each time and asks it by its number: kgo remembers the coordinator that it once found for this request, and asks a broker
+// that is dead until it is back, though the group has moved on.
 func (c *Cluster) fetchOffsets(ctx context.Context, req *kmsg.OffsetFetchRequest, out map[record.TopicPartition]int64) error {
-	resp, err := req.RequestWith(ctx, c.cl)
+	coordinator, err := c.groupCoordinator(ctx)
+	if err != nil {
+		return err
+	}
+	resp, err := req.RequestWith(ctx, c.cl.Broker(int(coordinator)))
 	if err != nil {
 		return err
 	}
@@ -99,11 +105,38 @@ func (c *Cluster) fetchOffsets(ctx context.Context, req *kmsg.OffsetFetchRequest
 				if err := kerr.ErrorForCode(p.ErrorCode); err != nil {
 					return err
 				}
-				out[record.TopicPartition{Topic: t.Topic, Partition: p.Partition}] = p.Offset
+				out[record.TopicPartition{Topic: topicOf(req, t), Partition: p.Partition}] = p.Offset
 			}
 		}
 	}
 	return nil
+}
+
+// topicOf is the name of a topic in an answer, which from version 10 on has its id only.
+func topicOf(req *kmsg.OffsetFetchRequest, t kmsg.OffsetFetchResponseGroupTopic) string {
+	for _, g := range req.Groups {
+		for _, asked := range g.Topics {
+			if t.Topic == "" && asked.TopicID == t.TopicID {
+				return asked.Topic
+			}
+		}
+	}
+	return t.Topic
+}
+
+// groupCoordinator asks which broker is the coordinator of the app's group.
+func (c *Cluster) groupCoordinator(ctx context.Context) (int32, error) {
+	req := kmsg.NewPtrFindCoordinatorRequest()
+	req.CoordinatorType = 0 // of a group
+	req.CoordinatorKey, req.CoordinatorKeys = c.opts.AppID, []string{c.opts.AppID}
+	resp, err := req.RequestWith(ctx, c.cl)
+	if err != nil {
+		return -1, err
+	}
+	if len(resp.Coordinators) == 0 {
+		return resp.NodeID, kerr.ErrorForCode(resp.ErrorCode)
+	}
+	return resp.Coordinators[0].NodeID, kerr.ErrorForCode(resp.Coordinators[0].ErrorCode)
 }
 
 // replyOf turns an error of kgo into what a Machine understands.

@@ -139,6 +139,9 @@ func (j *job) caughtUp(alive ...*kafka.Proc) {
 		defer cancel()
 		offsets, err := adm.FetchOffsets(ctx, j.app)
 		if err != nil {
+			// A client asks the coordinator that it once found until it answers, also when it is dead and another one has
+			// its place; a new client looks it up.
+			adm = j.b.Admin(j.t)
 			return fmt.Errorf("fetch the offsets of the group: %w", err)
 		}
 		ends.Each(func(end kadm.ListedOffset) {
