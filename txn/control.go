@@ -114,7 +114,7 @@ type Control struct {
 	cl    *kgo.Client // of all reads but Follow's
 	start int64       // position at which OpenControl ended; Follow begins here
 
-	updating sync.Mutex // one Update at a time: two would fence each other
+	updating chan struct{} // cap 1, one Update at a time: two would fence each other
 
 	mu       sync.Mutex
 	state    controlRecord
@@ -123,7 +123,7 @@ type Control struct {
 
 // OpenControl creates the control topic if it is missing, verifies it, and reads it to the end.
 func (c *Cluster) OpenControl(ctx context.Context) (*Control, error) {
-	t := &Control{c: c, topic: c.opts.AppID + "-control"}
+	t := &Control{c: c, topic: c.opts.AppID + "-control", updating: make(chan struct{}, 1)}
 	if _, err := c.EnsureTopics(ctx, []TopicSpec{{Name: t.topic, Partitions: 1, ReplicationFactor: -1,
 		Configs: map[string]string{"cleanup.policy": "compact"}}}); err != nil {
 		return nil, fmt.Errorf("open control topic: %w", err)
@@ -295,8 +295,12 @@ const maxControlTries = 50
 // is not written. It may be called several times, since a writer that was fenced starts again, with a random back-off,
 // until ctx or three times Options.RequestTimeout end.
 func (t *Control) Update(ctx context.Context, decide func(ControlState) (ControlState, error)) (ControlState, error) {
-	t.updating.Lock()
-	defer t.updating.Unlock()
+	select {
+	case t.updating <- struct{}{}:
+	case <-ctx.Done():
+		return ControlState{}, fmt.Errorf("update control topic %s: another update of this process is not done: %w", t.topic, context.Cause(ctx))
+	}
+	defer func() { <-t.updating }()
 	ctx, cancel := context.WithTimeout(ctx, 3*t.c.opts.RequestTimeout)
 	defer cancel()
 	writer := strconv.FormatUint(rand.Uint64(), 36)

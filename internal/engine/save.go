@@ -34,7 +34,7 @@ type saves struct {
 	uploading map[record.SubtaskID]string
 	wg        sync.WaitGroup
 
-	failing sync.Mutex    // one that tells of a failure is enough
+	failing chan struct{} // cap 1: one that tells of a failure is enough
 	stop    chan struct{} // closed: the app was stopped
 }
 
@@ -73,6 +73,7 @@ func (v *saves) start(ctx context.Context) (end func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	v.mu.Lock()
 	v.ctx, v.closed, v.uploading, v.stop, v.revision = ctx, false, map[record.SubtaskID]string{}, make(chan struct{}), 0
+	v.failing = make(chan struct{}, 1)
 	v.now.Store(nil)
 	v.mu.Unlock()
 	return func() {
@@ -199,8 +200,12 @@ func (s *subtask) wake() {
 
 // failSavepoint makes a savepoint failed, if it runs, and takes in what is decided then.
 func (w *Worker) failSavepoint(ctx context.Context, id, reason string) error {
-	w.saves.failing.Lock()
-	defer w.saves.failing.Unlock()
+	select {
+	case w.saves.failing <- struct{}{}:
+	case <-ctx.Done():
+		return fmt.Errorf("make a savepoint failed: %w", context.Cause(ctx))
+	}
+	defer func() { <-w.saves.failing }()
 	if now := w.saves.now.Load(); now != nil && (now.ID != id || !runs(&now.SavepointRequest)) {
 		return nil
 	}

@@ -251,7 +251,7 @@ func (i *initiator) watch(ctx context.Context) (*checkpoint.Savepoint, error) {
 		if len(written) < len(i.sp.Expected) {
 			continue
 		}
-		done, err := i.savepoints.Complete(dctx, i.sp)
+		done, err := i.complete(dctx)
 		if err != nil {
 			return fail(err)
 		}
@@ -272,6 +272,22 @@ func (i *initiator) watch(ctx context.Context) (*checkpoint.Savepoint, error) {
 		}
 		return done, err
 	}
+}
+
+// complete makes the savepoint completed in the blob store. A call that fails is tried again: the states are written, and
+// it would be a pity to lose them.
+func (i *initiator) complete(ctx context.Context) (done *checkpoint.Savepoint, err error) {
+	err = again(ctx, pollWritten/4, writeTries, func() (err error) {
+		done, err = i.savepoints.Complete(ctx, i.sp)
+		if errors.Is(err, checkpoint.ErrEnded) {
+			// By an earlier try whose answer was lost?
+			if sp, serr := i.savepoints.Show(ctx, i.sp.Name); serr == nil && sp.ID == i.sp.ID && sp.Status == checkpoint.StatusCompleted {
+				done, err = sp, nil
+			}
+		}
+		return err
+	})
+	return done, err
 }
 
 // ended says how the members ended it.

@@ -189,6 +189,7 @@ func (w *world) check(ctx context.Context) {
 		w.wrongf("harness", "fetch offsets: %v", err)
 		return
 	}
+	histories := map[string]*history{}
 	for _, s := range plan.Subs {
 		n := w.subtasks(s, logs)
 		for k := range n {
@@ -196,6 +197,7 @@ func (w *world) check(ctx context.Context) {
 			if h == nil {
 				continue
 			}
+			histories[fmt.Sprintf("%d_%d", s.ID, k)] = h
 			last := h.epochs[len(h.epochs)-1].rec
 			for _, in := range last.Inputs {
 				o, _ := offsets.Lookup(in.Topic, in.Partition)
@@ -205,6 +207,9 @@ func (w *world) check(ctx context.Context) {
 			}
 			w.checkDisks(s, k, h)
 		}
+	}
+	if !w.failed() {
+		w.checkSavepoints(ctx, plan, histories, logs)
 	}
 }
 
@@ -417,8 +422,8 @@ func (w *world) inputsOf(logs map[string]log, topic string, p int32, from, to in
 	for ; i < len(recs) && recs[i].Offset < to; i++ {
 		var e event
 		if topic == topicRepart {
-			if len(recs[i].Value) > 0 && recs[i].Value[0] == 1 {
-				continue // a watermark
+			if len(recs[i].Value) > 0 && recs[i].Value[0] != 0 {
+				continue // a watermark, or a barrier
 			}
 			_, payload, err := task.DataFrame(recs[i].Value)
 			if err == nil {

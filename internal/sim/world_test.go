@@ -104,6 +104,7 @@ type world struct {
 	src      *source
 	tap      *tap
 	bucket   *bucket                             // nil = no checkpoints
+	saving   sync.WaitGroup                      // savepoints that are taken
 	job      *task.Plan                          // of the members
 	standbys int                                 // members besides the owner that keep a state
 	script   func(ctx context.Context, w *world) // in place of the seed's faults
@@ -123,6 +124,8 @@ type world struct {
 	slowAny  time.Time            // the latest of them
 	counts   map[string]uint64    // requests by fault
 	wrong    []string
+	stops    int                             // times that the app was to be stopped
+	commands []*network                      // of processes beside the members
 	progress map[record.TopicPartition]int64 // committed offsets as last seen
 	engine   bytes.Buffer
 
@@ -529,7 +532,7 @@ func (w *world) run() {
 	}
 	defer w.tap.close()
 	defer func() { // a process that ended by itself while its network stood still has left connections behind
-		for _, n := range w.nets {
+		for _, n := range append(w.nets, w.commands...) {
 			n.cut()
 		}
 	}()
@@ -715,6 +718,7 @@ func (w *world) faultPhase(ctx context.Context) {
 	for at := time.Second; at < w.prof.duration; at += time.Second {
 		plan(at, func() { _, _ = w.watch(ctx) }) // for the offsets; the lag is what it is
 	}
+	w.planSavepoints(plan)
 	end := time.After(w.prof.duration)
 	for {
 		var next <-chan time.Time
@@ -777,9 +781,9 @@ func (w *world) buried(m *member) {
 	switch {
 	case m.err != nil && !m.ran.Load() && (w.faulty() || time.Since(w.healed) < 15*time.Second):
 		w.hit("start failed", -1) // its supervisor starts it again
-	case m.err != nil && m.isStopped() && strings.Contains(m.err.Error(), "did not commit in time"):
+	case m.err != nil && w.stopped(m) && strings.Contains(m.err.Error(), "did not commit in time"):
 		w.hit("graceful stop timed out", -1)
-	case m.err != nil && m.isStopped() && strings.Contains(m.err.Error(), "without a last commit"):
+	case m.err != nil && w.stopped(m) && strings.Contains(m.err.Error(), "without a last commit"):
 		w.hit("graceful stop without commit", -1)
 	case m.err != nil:
 		w.wrongf("worker", "%s ended: %v", m.life, m.err)
@@ -816,6 +820,8 @@ func (w *world) heal(ctx context.Context) {
 	w.noFaults, w.healed = true, time.Now()
 	w.mu.Unlock()
 	w.note("the faults end")
+	w.saving.Wait()
+	w.resume()
 	for _, m := range slices.Clone(w.members) {
 		if m.dead() || m.isStopped() {
 			m.await()
@@ -827,6 +833,7 @@ func (w *world) heal(ctx context.Context) {
 		select {
 		case m := <-w.deaths:
 			w.buried(m)
+			w.relaunch(m, true)
 			continue
 		default:
 		}
@@ -841,6 +848,13 @@ func (w *world) heal(ctx context.Context) {
 	if err := w.driver.Flush(ctx); err != nil {
 		w.wrongf("harness", "flush: %v", err)
 	}
+}
+
+// stopped says that a member was to end: it was told to, or the whole app was.
+func (w *world) stopped(m *member) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.stops > 0 || m.isStopped()
 }
 
 func (m *member) isStopped() bool {
