@@ -112,7 +112,6 @@ func parseSavepointPath(path, app, own string) (txn.Base, error) {
 type decision struct {
 	begins      bool   // a new incarnation begins, or is joined if another member is first
 	incarnation uint64 // the one that exists, or at least the new one's number
-	passed      bool   // what the start asks for was begun before, and another incarnation has followed
 }
 
 // decideStart compares what a start asks for with what is agreed upon (pure). An origin that was used before is joined, also
@@ -122,10 +121,8 @@ func decideStart(s txn.ControlState, origin string) decision {
 	switch {
 	case origin == "":
 		return decision{incarnation: max(s.Incarnation, 1)}
-	case s.Incarnation > 0 && s.Origin == origin:
+	case s.Incarnation > 0 && s.Origin == origin, slices.Contains(s.Past, origin):
 		return decision{incarnation: s.Incarnation}
-	case slices.Contains(s.Past, origin):
-		return decision{incarnation: s.Incarnation, passed: true}
 	default:
 		return decision{begins: true, incarnation: s.Incarnation + 1}
 	}

@@ -190,6 +190,14 @@ func (i *initiator) give(reason string) error {
 	return err
 }
 
+// goOn lets the members go on after a savepoint that is completed and good, but was not all that was wanted.
+func (i *initiator) goOn(reason string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), lastWords)
+	defer cancel()
+	_, err := failSavepoint(ctx, i.control, i.sp.ID, reason)
+	return err
+}
+
 // failSavepoint makes a savepoint failed, if it has not ended, and returns what is decided then.
 func failSavepoint(ctx context.Context, control *txn.Control, id, reason string) (txn.ControlState, error) {
 	return control.Update(ctx, func(s txn.ControlState) (txn.ControlState, error) {
@@ -258,10 +266,7 @@ func (i *initiator) watch(ctx context.Context) (*checkpoint.Savepoint, error) {
 		next := func(s txn.ControlState) (txn.ControlState, error) { return i.to(s, txn.SavepointCompleted), nil }
 		if i.o.then != nil {
 			if next, err = i.o.then(dctx, done); err != nil {
-				lctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastWords)
-				defer cancel()
-				_, ferr := failSavepoint(lctx, i.control, i.sp.ID, err.Error())
-				return done, errors.Join(err, ferr)
+				return done, errors.Join(err, i.goOn(err.Error()))
 			}
 		}
 		lctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastWords)
