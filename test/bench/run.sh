@@ -19,7 +19,7 @@
 #   restore10m  the same with 10,000,000 keys of 200 bytes, checkpoint and changelog: millrace streams       20 min
 #   grow        W1 and W2 against GROW (partitions members keys size): millrace                               9 min
 #
-# PEERS and WORK (w0 w1 w2) narrow them, or widen them to other peers; REPEAT (3) is repetitions of tput, start, keys and
+# PEERS and WORK (w0 w1 w2) narrow them, or widen them to other peers (command_of; millrace-gogc100 is GOGC=100); REPEAT (3) is repetitions of tput, start, keys and
 # restore, LIVE_REPEAT (1) of lat, failover and restart, GROW_REPEAT (1) of grow. SCALE=0.01 makes 1 % of the records,
 # (of restore10m the keys too), and DUR=8s short live runs, to see whether all works. Millrace's checkpoints go to a local
 # folder, or with S3_SERVER, the path of a versitygw binary, to that server on the same disk:
