@@ -378,7 +378,7 @@ func (w *Worker) prepare(ctx context.Context, control *txn.Control) error {
 		return err
 	}
 	for _, short := range bound.shortRetention(made) {
-		w.log.Warn(short)
+		w.log.Warn("a changelog deletes windows too early", "reason", short)
 	}
 	all := external
 	for n, info := range made {
