@@ -19,6 +19,7 @@ import (
 type admin struct {
 	kafka txn.Options
 	blobs blob.Store // nil = none
+	align time.Duration
 	log   *slog.Logger
 	by    string
 
@@ -32,8 +33,8 @@ type admin struct {
 }
 
 // newAdmin makes one; a savepoint that it takes fails when ctx ends. Close it.
-func newAdmin(ctx context.Context, kafka txn.Options, blobs blob.Store, log *slog.Logger) *admin {
-	a := &admin{kafka: kafka, blobs: blobs, log: log, by: "HTTP"}
+func newAdmin(ctx context.Context, kafka txn.Options, blobs blob.Store, align time.Duration, log *slog.Logger) *admin {
+	a := &admin{kafka: kafka, blobs: blobs, align: align, log: log, by: "HTTP"}
 	if kafka.InstanceID != "" {
 		a.by += " at member " + kafka.InstanceID
 	}
@@ -130,7 +131,7 @@ func (a *admin) take(name string, stop bool, timeout time.Duration, begun func()
 	defer cluster.Close()
 	defer control.Close()
 	asked := false
-	sp, err := engine.TakeSavepoint(a.ctx, cluster, control, a.blobs, engine.SavepointOptions{Name: name, Stop: stop, Timeout: timeout, By: a.by, Version: Version(),
+	sp, err := engine.TakeSavepoint(a.ctx, cluster, control, a.blobs, engine.SavepointOptions{Name: name, Stop: stop, Timeout: timeout, AlignTimeout: a.align, By: a.by, Version: Version(),
 		Progress: func(int, int, int) {
 			asked = true
 			begun()

@@ -168,7 +168,7 @@ func Run(ctx context.Context, app string, topology func(*processor.Topology), cf
 		return err
 	}
 	if cfg.Listen != "" && cfg.Listen != "off" {
-		admin := newAdmin(ctx, kafka, blobs, log)
+		admin := newAdmin(ctx, kafka, blobs, cfg.Savepoint.AlignTimeout, log)
 		defer admin.Close()
 		srv, err := api.Listen(cfg.Listen, api.Options{Status: worker.Status, Metrics: metrics.Handler(), Logger: log, State: worker, Admin: admin, Token: cfg.Admin.Token.Reveal()})
 		if err != nil {

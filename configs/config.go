@@ -22,6 +22,7 @@ type Config struct {
 	State       State
 	Standby     Standby
 	Checkpoint  Checkpoint
+	Savepoint   Savepoint
 	Listen      string // host:port of the HTTP server; ListenOff = none
 	Advertise   string // where other members find it, host:port; "" = from Listen
 	Admin       Admin
@@ -73,6 +74,11 @@ type Standby struct {
 // Restore says how state is brought back.
 type Restore struct {
 	Concurrency int // files that are downloaded at once
+}
+
+// Savepoint bounds the savepoints of a running app.
+type Savepoint struct {
+	AlignTimeout time.Duration
 }
 
 // Checkpoint says when checkpoints are taken and where they are kept.

@@ -146,6 +146,10 @@ var table = []group{
 		{name: "checkpoint.s3.request-timeout", def: "30s", at: func(c *Config) any { return &c.Checkpoint.S3.RequestTimeout }, min: 100 * ms, max: hour,
 			doc: "Longest time that a request to the S3 server may make no progress. It is then repeated."},
 	}},
+	{"Savepoints", []key{
+		{name: "savepoint.align-timeout", def: "1m", at: func(c *Config) any { return &c.Savepoint.AlignTimeout }, min: 100 * ms, max: 7 * 24 * hour,
+			doc: "Longest time that parts of the topology stand still for a savepoint, while what is in repartition topics is processed; it fails then, and processing goes on. Who asks for a savepoint decides: the command, or the member that is asked by HTTP."},
+	}},
 	{"Group", []key{
 		{name: "group.session-timeout", def: "6s", at: func(c *Config) any { return &c.Group.SessionTimeout }, min: 100 * ms, max: maxWireTime,
 			doc: "Time without heartbeats after which a member counts as dead and others take over. The broker's group.min.session.timeout.ms (6 s) and group.max.session.timeout.ms bound it."},

@@ -67,8 +67,8 @@ type SavepointRequest struct {
 	Reason   string         `json:"reason,omitempty"` // why it failed
 	Stop     bool           `json:"stop,omitempty"`   // processing does not go on after it
 	Began    int64          `json:"began_ms"`
-	Deadline int64          `json:"deadline_ms"`
-	By       string         `json:"by"` // who asked, for people
+	Deadline int64          `json:"deadline_ms"` // of this phase: members make it failed then
+	By       string         `json:"by"`          // who asked, for people
 }
 
 // SavepointPhase is how far a savepoint is.

@@ -91,7 +91,7 @@ func rescaleApp(c *appCall) error {
 	began := time.Now()
 	c.progress("savepoint %s begins, Ctrl-C gives it up", name)
 	sp, err := engine.Rescale(c.ctx, cluster, control, blobs, plan, engine.SavepointOptions{
-		Name: name, Timeout: timeout, By: by(), Version: library.Version(),
+		Name: name, Timeout: timeout, AlignTimeout: c.config.Savepoint.AlignTimeout, By: by(), Version: library.Version(),
 		Progress: func(aligned, written, total int) {
 			c.progress("%d of %d subtasks have their state in hand, %d have written it", aligned, total, written)
 		},

@@ -143,7 +143,7 @@ func (c *appCall) takeSavepoint(cluster *txn.Cluster, control *txn.Control, name
 	defer blobs.Close()
 	c.progress("savepoint %s begins, Ctrl-C gives it up", name)
 	return engine.TakeSavepoint(c.ctx, cluster, control, blobs, engine.SavepointOptions{
-		Name: name, Stop: stop, Timeout: timeout, By: by(), Version: library.Version(),
+		Name: name, Stop: stop, Timeout: timeout, AlignTimeout: c.config.Savepoint.AlignTimeout, By: by(), Version: library.Version(),
 		Progress: func(aligned, written, total int) {
 			c.progress("%d of %d subtasks have their state in hand, %d have written it", aligned, total, written)
 		},

@@ -466,7 +466,7 @@ func (l *life) hold(run *savepointRun) {
 func (l *life) expire(run *savepointRun) {
 	ctx, cancel := l.takeoverContext()
 	defer cancel()
-	reason := fmt.Sprintf("its deadline passed while subtask %s waited for the others", l.s.id)
+	reason := fmt.Sprintf("its deadline passed while subtask %s waited for the others; if they are behind with their repartition topics, raise savepoint.align-timeout", l.s.id)
 	if err := l.w.failSavepoint(ctx, run.ID, reason); err != nil && ctx.Err() == nil {
 		l.log.Warn("end a savepoint whose deadline has passed; processing goes on when that is done", "savepoint", run.Name, "error", err)
 	}

@@ -18,8 +18,11 @@ type SavepointOptions struct {
 	// Stop ends processing at the savepoint: the members commit, end, and wait when they are started again (see Resume).
 	Stop    bool
 	Timeout time.Duration // from begin to end, after which it fails and processing goes on; default 10 m
-	By      string        // who asked, for people
-	Version string        // of the program that asks, for people
+	// AlignTimeout bounds the part of it in which processing may stand still: until every subtask has read what was sent
+	// before the savepoint. It also is how long processing stands still if the caller is killed then. Default 1 m.
+	AlignTimeout time.Duration
+	By           string // who asked, for people
+	Version      string // of the program that asks, for people
 	// Progress is told how many subtasks are aligned, and how many have written their state, whenever that changes.
 	Progress func(aligned, written, total int)
 	// then, if set, is called with the completed savepoint while the members wait; what it returns decides what they are
@@ -43,6 +46,7 @@ var (
 
 const (
 	defaultSavepointTimeout = 10 * time.Minute
+	defaultAlignTimeout     = time.Minute
 	// The initiator looks into the blob store at these paces. While processing stands still it hurries.
 	pollAligned = 50 * time.Millisecond
 	pollWritten = 500 * time.Millisecond
@@ -62,6 +66,9 @@ const (
 func TakeSavepoint(ctx context.Context, cluster *txn.Cluster, control *txn.Control, blobs blob.Store, o SavepointOptions) (*checkpoint.Savepoint, error) {
 	if o.Timeout <= 0 {
 		o.Timeout = defaultSavepointTimeout
+	}
+	if o.AlignTimeout <= 0 {
+		o.AlignTimeout = defaultAlignTimeout
 	}
 	if o.Progress == nil {
 		o.Progress = func(int, int, int) {}
@@ -155,7 +162,7 @@ func (i *initiator) begin(ctx context.Context) error {
 			return s, errors.New("the app was begun anew, or with another topology, at this moment; try again")
 		}
 		s.Savepoint = &txn.SavepointRequest{ID: i.sp.ID, Name: i.sp.Name, Phase: txn.SavepointRunning, Stop: i.o.Stop, Began: i.sp.Began,
-			Deadline: i.sp.Deadline, By: i.o.By}
+			Deadline: min(i.sp.Deadline, time.Now().Add(i.o.AlignTimeout).UnixMilli()), By: i.o.By}
 		return s, nil
 	})
 	if err != nil {
@@ -182,7 +189,7 @@ func (i *initiator) give(reason string) error {
 	defer cancel()
 	_, err := failSavepoint(ctx, i.control, i.sp.ID, reason)
 	if err != nil {
-		err = fmt.Errorf("and the members could not be told that it failed, so that processing stands still until %s at most: %w", timeText(i.sp.Deadline), err)
+		err = fmt.Errorf("and the members could not be told that it failed, so that processing may stand still until %s: %w", timeText(i.sp.Deadline), err)
 	}
 	if _, ferr := i.savepoints.Fail(ctx, i.sp, reason); ferr != nil {
 		err = errors.Join(err, ferr)
@@ -314,7 +321,7 @@ func (i *initiator) move(ctx context.Context, to txn.SavepointPhase) error {
 
 // to is the state of the next phase.
 func (i *initiator) to(s txn.ControlState, phase txn.SavepointPhase) txn.ControlState {
-	s.Savepoint.Phase = phase
+	s.Savepoint.Phase, s.Savepoint.Deadline = phase, i.sp.Deadline
 	if phase == txn.SavepointCompleted && i.o.Stop {
 		s.Stopped = &txn.Stopped{At: time.Now().UnixMilli(), Savepoint: i.sp.Name, By: i.o.By}
 	}

@@ -415,7 +415,7 @@ type result struct {
 	err error
 }
 
-func (k *command) begin(t *testing.T, ctx context.Context, o engine.SavepointOptions) chan result {
+func (k *command) begin(ctx context.Context, t *testing.T, o engine.SavepointOptions) chan result {
 	t.Helper()
 	done := make(chan result, 1)
 	if o.Timeout == 0 {
@@ -471,7 +471,7 @@ func TestSavepointFails(t *testing.T) {
 		g := newGate(blobs, "/1_0/aligned")
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		first := k.begin(t, ctx, engine.SavepointOptions{Name: "first"})
+		first := k.begin(ctx, t, engine.SavepointOptions{Name: "first"})
 		g.await(t)
 		if _, err := c.command("words", blobs).take(t, engine.SavepointOptions{Name: "second"}); !errors.Is(err, engine.ErrSavepointRuns) || !strings.Contains(err.Error(), "first") {
 			t.Errorf("the second: %v", err)
@@ -490,7 +490,7 @@ func TestSavepointFails(t *testing.T) {
 		g := newGate(blobs, "/1_0/aligned")
 		defer close(g.open)
 		ctx, cancel := context.WithCancelCause(t.Context())
-		first := k.begin(t, ctx, engine.SavepointOptions{Name: "ended"})
+		first := k.begin(ctx, t, engine.SavepointOptions{Name: "ended"})
 		g.await(t)
 		before := len(c.read("out"))
 		c.send(100, 11)
@@ -508,7 +508,7 @@ func TestSavepointFails(t *testing.T) {
 		mine := b.w.Status().Subtasks[0].ID
 		g := newGate(blobs, "/"+mine+"/aligned")
 		defer close(g.open)
-		first := k.begin(t, t.Context(), engine.SavepointOptions{Name: "moved"})
+		first := k.begin(t.Context(), t, engine.SavepointOptions{Name: "moved"})
 		g.await(t)
 		b.stop(t)
 		settled(t, a)
@@ -518,13 +518,20 @@ func TestSavepointFails(t *testing.T) {
 	t.Run("a member joins", func(t *testing.T) {
 		g := newGate(blobs, "/1_0/aligned")
 		defer close(g.open)
-		first := k.begin(t, t.Context(), engine.SavepointOptions{Name: "joined"})
+		first := k.begin(t.Context(), t, engine.SavepointOptions{Name: "joined"})
 		g.await(t)
 		b := c.start("words", countWords, memstore.NewDir("words"), with(blobs))
 		k.fails(t, ended(t, first), "joined", "moved to member")
 		goesOn()
 		b.stop(t)
 		settled(t, a)
+	})
+	t.Run("a subtask does not align in time", func(t *testing.T) {
+		g := newGate(blobs, "/1_0/aligned")
+		defer close(g.open)
+		r := ended(t, k.begin(t.Context(), t, engine.SavepointOptions{Name: "unaligned", Timeout: time.Hour, AlignTimeout: time.Second}))
+		k.fails(t, r, "unaligned", "savepoint.align-timeout")
+		goesOn()
 	})
 	t.Run("the blob store refuses the marker", func(t *testing.T) {
 		blobs.Hook = func(_ context.Context, op, key string, do func() error) error {
@@ -533,7 +540,7 @@ func TestSavepointFails(t *testing.T) {
 			}
 			return do()
 		}
-		r := ended(t, k.begin(t, t.Context(), engine.SavepointOptions{Name: "marker"}))
+		r := ended(t, k.begin(t.Context(), t, engine.SavepointOptions{Name: "marker"}))
 		k.fails(t, r, "marker", "no room in the bucket")
 		goesOn()
 	})
@@ -544,7 +551,7 @@ func TestSavepointFails(t *testing.T) {
 			}
 			return do()
 		}
-		r := ended(t, k.begin(t, t.Context(), engine.SavepointOptions{Name: "state"}))
+		r := ended(t, k.begin(t.Context(), t, engine.SavepointOptions{Name: "state"}))
 		k.fails(t, r, "state", "no room in the bucket")
 		goesOn()
 	})
@@ -552,7 +559,7 @@ func TestSavepointFails(t *testing.T) {
 		blobs.Hook = nil
 		poor := c.start("words", countWords, memstore.NewDir("words"), nil)
 		settled(t, a, poor)
-		r := ended(t, k.begin(t, t.Context(), engine.SavepointOptions{Name: "poor"}))
+		r := ended(t, k.begin(t.Context(), t, engine.SavepointOptions{Name: "poor"}))
 		k.fails(t, r, "poor", "checkpoint.url is not set")
 		poor.stop(t)
 		settled(t, a)
@@ -641,7 +648,7 @@ func TestSavepointOfMixedInputs(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	slow := func(w word) word { time.Sleep(time.Millisecond); return w } // so that the backlog lasts
+	slow := func(w word) word { time.Sleep(time.Millisecond); return w } //nolint:forbidigo // so that the backlog lasts; nothing waits for it
 	topology := func(top *processor.Topology) {
 		words := processor.From(top, processor.Topic[word]{Name: "in"})
 		byText := processor.KeyBy(words, "by-text", func(w word) string { return w.Text })
