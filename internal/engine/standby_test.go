@@ -231,18 +231,12 @@ func TestStandbyTakesOver(t *testing.T) {
 	}
 }
 
-// TestNewMemberTakesOverOnceItIsUpToDate: the state of a subtask is on the new member's disk before the subtask moves
-// there, so that the move reads next to nothing.
-func TestNewMemberTakesOverOnceItIsUpToDate(t *testing.T) {
-	c := newCluster(t)
-	var ra, rb restores
-	a := c.start("words", countWords, memstore.NewDir("words"), keeps(&ra, nil))
-	c.send(4000, 1000)
-	c.drained("words", "in", "words-by-text-repartition")
-	b := c.start("words", countWords, memstore.NewDir("words"), keeps(&rb, nil))
+// shared waits until a new member runs its half of the subtasks with state, for which it has warmed up.
+func shared(t *testing.T, m *member) {
+	t.Helper()
 	testutil.Eventually(t, patience, func() error {
 		n := 0
-		for _, s := range b.w.Status().Subtasks {
+		for _, s := range m.w.Status().Subtasks {
 			if strings.HasPrefix(s.ID, "1_") && s.State == engine.SubtaskRunning {
 				n++
 			}
@@ -252,6 +246,18 @@ func TestNewMemberTakesOverOnceItIsUpToDate(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// TestNewMemberTakesOverOnceItIsUpToDate: the state of a subtask is on the new member's disk before the subtask moves
+// there, so that the move reads next to nothing.
+func TestNewMemberTakesOverOnceItIsUpToDate(t *testing.T) {
+	c := newCluster(t)
+	var ra, rb restores
+	a := c.start("words", countWords, memstore.NewDir("words"), keeps(&ra, nil))
+	c.send(4000, 1000)
+	c.drained("words", "in", "words-by-text-repartition")
+	b := c.start("words", countWords, memstore.NewDir("words"), keeps(&rb, nil))
+	shared(t, b)
 	for _, s := range b.w.Status().Subtasks {
 		if rs := rb.of(s.ID); strings.HasPrefix(s.ID, "1_") {
 			if len(rs) < 2 || rs[0].records < 100 || rs[len(rs)-1].way != "local store" || rs[len(rs)-1].records > 4 {
@@ -280,6 +286,7 @@ func TestStandbyHoldsCommittedEpochsOnly(t *testing.T) {
 	c.drained("words", "in", "words-by-text-repartition")
 	disk := memstore.NewDir("words")
 	b := c.start("words", countWords, disk, keeps(&rb, nil))
+	shared(t, b) // a takeover would wait for the transaction
 	followed(t, nparts, a, b)
 
 	p, err := kgo.NewClient(append(c.cl.Opts(), kgo.TransactionalID("aborts"), kgo.RecordPartitioner(kgo.ManualPartitioner()))...)
