@@ -518,6 +518,12 @@ func TestWrittenTopicMadeAnew(t *testing.T) {
 			m := j.local(j.countByUser, dir, change)
 			j.produce(400)
 			j.committed()
+			testutil.Eventually(t, patience, func() error { // every producer has met the topics that it knows
+				if n := len(b.Read(t, j.out)); n != 400 {
+					return fmt.Errorf("%d results", n)
+				}
+				return nil
+			})
 			topic := map[string]string{"output": j.out, "changelog": j.app + "-1-changelog", "repartition": j.app + "-by-user-repartition"}[which]
 			adm := b.Admin(t)
 			idOf := func() (string, error) {

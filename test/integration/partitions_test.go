@@ -57,7 +57,7 @@ func TestInputGrows(t *testing.T) {
 		}
 		return nil
 	})
-	j.millrace("goes on in incarnation 2", "rescale", "--subtasks=1", "--yes")
+	j.rescale(1)
 	j.parts = 3*partitions + 1
 	j.produce(1000)
 	j.committed(p)

@@ -1,6 +1,7 @@
 package integration
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -19,14 +20,14 @@ func TestRescaleUnderLoad(t *testing.T) {
 	members := []*kafka.Proc{j.worker(dirs[0]), j.worker(dirs[1])}
 	stopFeed := j.feed(20)
 	j.progress()
-	j.millrace("goes on in incarnation 2", "rescale", "--subtasks=2", "--yes")
+	j.rescale(2)
 	j.progress()
 	stopFeed()
 	j.committed(members...)
 	j.settled(j.out)
 	checkRunningTotal(t, j.src.truth, b.Read(t, j.out))
 
-	j.millrace("is completed", "savepoint", "create", "before")
+	before := j.savepoint()
 	stopFeed = j.feed(20)
 	j.progress()
 	stopFeed()
@@ -42,7 +43,7 @@ func TestRescaleUnderLoad(t *testing.T) {
 		seen[e.user]++
 	}
 
-	j.env = append(j.env, "MILLRACE_START_MODE=savepoint:before")
+	j.env = append(j.env, "MILLRACE_START_MODE=savepoint:"+before)
 	members = []*kafka.Proc{j.worker(dirs[0]), j.worker(dirs[1])}
 	j.produce(1000)
 	j.committed(members...)
@@ -51,13 +52,40 @@ func TestRescaleUnderLoad(t *testing.T) {
 	j.checkRolledBack(seen)
 }
 
-// millrace runs a command of that name on the app, in the environment of its members, and looks for a text in what it says.
-func (j *job) millrace(want string, args ...string) {
+// savepoint takes one and returns its name. It fails while the group still spreads the subtasks, and is tried again then.
+func (j *job) savepoint() (name string) {
+	j.t.Helper()
+	for try := 1; ; try++ {
+		name = fmt.Sprint("savepoint-", try)
+		if j.millrace("is completed", "savepoint", "create", name) {
+			return name
+		}
+	}
+}
+
+// millrace runs a command of that name on the app, in the environment of its members, and looks for a text in what it
+// says. It returns false if the command was refused by a rebalance and can be tried again.
+func (j *job) millrace(want string, args ...string) bool {
 	j.t.Helper()
 	bin := kafka.Build(j.t, "github.com/millrace-stream/millrace/cmd/millrace")
 	p := kafka.Run(j.t, bin, append(args, "--app.id="+j.app, "--brokers="+strings.Join(j.b.Brokers(), ",")), j.env...)
-	if code := p.Wait(j.t, patience); code != 0 || !strings.Contains(p.Output(), want) {
+	code := p.Wait(j.t, patience)
+	if code != 0 && strings.Contains(p.Output(), "moved to member") {
+		return false
+	}
+	if code != 0 || !strings.Contains(p.Output(), want) {
 		j.t.Fatalf("millrace %s: exit code %d, want %q:\n%s", strings.Join(args, " "), code, want, p.Output())
+	}
+	return true
+}
+
+// rescale moves the state to another number of subtasks; see savepoint for the tries.
+func (j *job) rescale(to int) {
+	j.t.Helper()
+	for try := 1; ; try++ {
+		if j.millrace("goes on in incarnation", "rescale", fmt.Sprint("--subtasks=", to), "--yes", fmt.Sprintf("--savepoint=to-%d-%d", to, try)) {
+			return
+		}
 	}
 }
 
