@@ -13,12 +13,12 @@ import (
 // Way is a way to get the state of a subtask back.
 type Way int
 
-// The ways. All but the changelog end with reading the changelog from the positions of what was taken.
+// The ways. Those of Resolve end with reading the changelog, from the positions of what was taken.
 const (
 	FromLocal      Way = 1 + iota // the store on this machine's disk, and the changelog's tail
 	FromCheckpoint                // a checkpoint, and the changelog's tail
-	FromSavepoint                 // the savepoint that the incarnation began from, and its whole changelog
 	FromChangelog                 // the changelog from its start
+	FromSavepoint                 // the savepoint that the incarnation begins from: once, before its changelog counts
 )
 
 func (w Way) String() string {
@@ -63,20 +63,13 @@ type View struct {
 	FindErr     error
 	// Reads says whether files of a format can be put into the local directory: statestore.Dir.Reads.
 	Reads func(format string) bool
-	// Base is the savepoint's part that the incarnation began from; nil if it began fresh. HasBase is set with it, and also
-	// when it exists but could not be read, which BaseErr explains.
-	Base    *Manifest
-	HasBase bool
-	BaseErr error
-	// BaseTime is when the incarnation began from the base, ms: since then there may have been tombstones.
-	BaseTime int64
 }
 
 // Option is one way of restoring, usable or not.
 type Option struct {
 	Way      Way
 	Key      string    // of the manifest of a checkpoint
-	Manifest *Manifest // of a checkpoint or savepoint
+	Manifest *Manifest // of a checkpoint
 	Epoch    uint64    // where it starts from; 0 = from nothing
 	Bytes    int64     // to download
 	Records  int64     // of the changelog that are to be read at most; offsets are counted, and some are holes
@@ -122,7 +115,7 @@ func Resolve(v View) []Option {
 	var options []Option
 	add := func(o Option) {
 		o.Estimate = time.Duration(float64(o.Records) / replayRate * float64(time.Second))
-		if o.Way == FromCheckpoint || o.Way == FromSavepoint {
+		if o.Way == FromCheckpoint {
 			o.Estimate += downloadWait + time.Duration(float64(o.Bytes)/downloadRate*float64(time.Second))
 		}
 		options = append(options, o)
@@ -135,9 +128,6 @@ func Resolve(v View) []Option {
 	}
 	for _, f := range v.Checkpoints {
 		add(v.checkpoint(f))
-	}
-	if v.HasBase {
-		add(v.base())
 	}
 	add(v.changelog())
 	slices.SortStableFunc(options, func(a, b Option) int {
@@ -189,33 +179,10 @@ func (v *View) checkpoint(f Found) Option {
 	return o
 }
 
-// base: the changelog of the incarnation holds only what came after it.
-func (v *View) base() Option {
-	o := Option{Way: FromSavepoint}
-	switch {
-	case v.BaseErr != nil:
-		o.Refused = v.BaseErr.Error()
-		return o
-	case v.Base == nil:
-		o.Refused = "its manifest was not read"
-		return o
-	}
-	o.Manifest, o.Bytes = v.Base, v.Base.Bytes()
-	start := make([]int64, len(v.Changelogs))
-	for i := range start {
-		start[i] = -1
-	}
-	o.Records, o.Refused, _ = v.tail(start, v.BaseTime)
-	return o
-}
-
 func (v *View) changelog() Option {
 	o := Option{Way: FromChangelog}
 	for _, c := range v.Changelogs {
 		o.Records += max(c.High-c.Low, 0)
-	}
-	if v.HasBase {
-		o.Refused = "the incarnation began from a savepoint, whose state the changelog does not hold"
 	}
 	return o
 }

@@ -48,8 +48,6 @@ func short(options []Option) string {
 }
 
 func TestResolve(t *testing.T) {
-	base := sample()
-	base.Epoch = 77
 	for _, c := range []struct {
 		name   string
 		change func(v *View)
@@ -100,14 +98,6 @@ func TestResolve(t *testing.T) {
 			"local store 950, changelog, !checkpoint 900, !checkpoint 800, !checkpoint 200", []string{"pebble-24"}},
 		{"positions of two changelogs", func(v *View) { v.Local.Meta.Positions = []int64{1, 2} },
 			"checkpoint 900, checkpoint 800, checkpoint 200, changelog, !local store 950", []string{"2 changelogs"}},
-		{"with a base", func(v *View) { v.HasBase, v.Base, v.BaseTime = true, base, 500_000 },
-			"local store 950, checkpoint 900, checkpoint 800, checkpoint 200, savepoint, !changelog", []string{"savepoint"}},
-		{"with a base only", func(v *View) { v.Local, v.Checkpoints = nil, nil; v.HasBase, v.Base, v.BaseTime = true, base, 500_000 },
-			"savepoint, !changelog", nil},
-		{"with a base that is too old", func(v *View) { v.Local, v.Checkpoints = nil, nil; v.HasBase, v.Base, v.BaseTime = true, base, 1000 },
-			"!savepoint, !changelog", []string{"delete.retention.ms"}},
-		{"with a base that cannot be read", func(v *View) { v.Local, v.Checkpoints = nil, nil; v.HasBase, v.BaseErr = true, ErrMissing },
-			"!savepoint, !changelog", []string{"missing"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			v := view()
