@@ -2,9 +2,9 @@ package txn
 
 import (
 	"context"
-	"errors"
 	"net"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -30,7 +30,7 @@ func TestCommittedOffsetsWithoutTheOldCoordinator(t *testing.T) {
 			mu.Lock()
 			defer mu.Unlock()
 			if addr == addrs[old] && dead {
-				return nil, errors.New("connection refused by the test")
+				return nil, &net.OpError{Op: "dial", Net: network, Err: syscall.ECONNREFUSED}
 			}
 			var d net.Dialer
 			conn, err := d.DialContext(ctx, network, addr)

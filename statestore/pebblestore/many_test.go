@@ -32,7 +32,8 @@ func TestManyStores(t *testing.T) {
 				if err := errors.Join(commit(st, last), st.Flush()); err != nil {
 					return err
 				}
-				if n := st.(*Store).db.Metrics().Levels[0].Sublevels; n > maxL0 {
+				// A store looks at its level 0 after a flush, so that each opening may add one.
+				if n := st.(*Store).db.Metrics().Levels[0].Sublevels; n > maxL0+restarts {
 					return fmt.Errorf("%d sublevels after a flush: compaction does not keep up", n)
 				}
 			}

@@ -99,10 +99,11 @@ func TestStateInTheHand(t *testing.T) {
 	for _, addr := range addrs {
 		testutil.Eventually(t, patience, func() error { return matches(command("scan", "--live="+addr, "--limit=0", "total/total")) })
 		for _, e := range j.src.truth[:3] {
-			out, err := command("get", "--live="+addr, "total/total", e.user)
-			if err != nil {
-				t.Fatal(err)
-			}
+			var out string
+			testutil.Eventually(t, patience, func() (err error) { // a subtask may still be on its way to the other worker
+				out, err = command("get", "--live="+addr, "total/total", e.user)
+				return err
+			})
 			if got, err := entries(out); err != nil || len(got) != 1 || got[e.user].Value.Count == 0 {
 				t.Fatalf("%v, %s", err, out)
 			}
