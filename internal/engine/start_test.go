@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -571,14 +572,14 @@ func TestOtherApp(t *testing.T) {
 	topology := func(t *processor.Topology) {
 		remember(processor.FromKeyed(t, format.String(), timed()), "rows-of-two", 0)
 	}
-	opened := 0
+	var opened atomic.Int64
 	two := elsewhere.run(topology, memstore.NewDir("two"), func(o *engine.Options) {
 		o.Start.Mode = "savepoint:file:///elsewhere/one/savepoints/shared"
 		o.OpenBlobs = func(_ context.Context, url string) (blob.Store, error) {
 			if url != "file:///elsewhere" {
 				return nil, fmt.Errorf("unknown store %s", url)
 			}
-			opened++
+			opened.Add(1)
 			return s.blobs, nil
 		}
 	})
@@ -590,7 +591,7 @@ func TestOtherApp(t *testing.T) {
 	two.stop(t)
 	checkRows(t, s.rows("rows"), s.sent)
 	checkRows(t, append(before, s.rows("rows-of-two")...), s.sent)
-	if opened == 0 {
+	if opened.Load() == 0 {
 		t.Error("the store of the savepoint was not opened")
 	}
 }
