@@ -112,9 +112,8 @@ func TestMigrationFailsByPolicy(t *testing.T) {
 	c.send(40, 4)
 	c.drained("words", "in", byText)
 	a.stop(t)
-	calls := 0
 	migrate := processor.MigrateState(statestore.Migrate(func(a tally1) (tally2, error) {
-		if calls++; a.N == 11 {
+		if a.N == 11 {
 			return tally2{}, errOdd
 		}
 		return toTally2(a)
