@@ -77,70 +77,80 @@ type GroupMember struct {
 
 // GroupState describes the app's group; "" means that there is none. Errors: authorization, the coordinator does not answer.
 func (c *Cluster) GroupState(ctx context.Context) (state string, members []GroupMember, err error) {
-	group := c.opts.AppID
-	ctx, cancel := c.deadline(ctx)
-	defer cancel()
-	for try := 1; ; try++ {
+	err = c.askGroup(ctx, "describe", "Describe", func(ctx context.Context) error {
 		req := kmsg.NewPtrDescribeGroupsRequest()
-		req.Groups = []string{group}
+		req.Groups = []string{c.opts.AppID}
 		resp, err := req.RequestWith(ctx, c.cl)
-		if err == nil && len(resp.Groups) != 1 {
-			err = errors.New("the coordinator did not answer for it")
+		if err != nil {
+			return err
 		}
-		if err == nil {
-			err = kerr.ErrorForCode(resp.Groups[0].ErrorCode)
+		if len(resp.Groups) != 1 {
+			return errNoGroupAnswer
 		}
-		switch {
-		case err == nil:
-			g := resp.Groups[0]
-			for _, m := range g.Members {
-				member := GroupMember{ID: m.MemberID, ClientID: m.ClientID, Host: m.ClientHost}
-				if m.InstanceID != nil {
-					member.InstanceID = *m.InstanceID
-				}
-				members = append(members, member)
+		g := resp.Groups[0]
+		if err := kerr.ErrorForCode(g.ErrorCode); err != nil {
+			return err
+		}
+		for _, m := range g.Members {
+			member := GroupMember{ID: m.MemberID, ClientID: m.ClientID, Host: m.ClientHost}
+			if m.InstanceID != nil {
+				member.InstanceID = *m.InstanceID
 			}
-			slices.SortFunc(members, func(a, b GroupMember) int {
-				return cmp.Or(cmp.Compare(a.InstanceID, b.InstanceID), cmp.Compare(a.ID, b.ID))
-			})
-			if g.State == "Dead" { // what brokers say of a group that they do not know
-				return "", nil, nil
-			}
-			return g.State, members, nil
-		case errors.Is(err, kerr.GroupIDNotFound):
-			return "", nil, nil
-		case isAuthErr(err):
-			return "", nil, authErr("describe group "+group, "group "+group, "Describe", err)
-		case !retriable(replyOf(err)) || pause(ctx, try) != nil:
-			return "", nil, fmt.Errorf("describe group %s: %w", group, err)
+			members = append(members, member)
 		}
-	}
+		if state = g.State; state == "Dead" { // what brokers say of a group that they do not know
+			state, members = "", nil
+		}
+		return nil
+	})
+	slices.SortFunc(members, func(a, b GroupMember) int {
+		return cmp.Or(cmp.Compare(a.InstanceID, b.InstanceID), cmp.Compare(a.ID, b.ID))
+	})
+	return state, members, err
+}
+
+// Members is how many members the app's group has, as its coordinator knows: one that was killed counts until its
+// session is over.
+func (c *Cluster) Members(ctx context.Context) (int, error) {
+	_, members, err := c.GroupState(ctx)
+	return len(members), err
 }
 
 // DeleteGroup deletes the app's group with all its offsets; none is fine. Errors: ErrGroupBusy while it has members.
 func (c *Cluster) DeleteGroup(ctx context.Context) error {
+	return c.askGroup(ctx, "delete", "Delete", func(ctx context.Context) error {
+		req := kmsg.NewPtrDeleteGroupsRequest()
+		req.Groups = []string{c.opts.AppID}
+		resp, err := req.RequestWith(ctx, c.cl)
+		if err != nil {
+			return err
+		}
+		if len(resp.Groups) != 1 {
+			return errNoGroupAnswer
+		}
+		return kerr.ErrorForCode(resp.Groups[0].ErrorCode)
+	})
+}
+
+var errNoGroupAnswer = errors.New("the coordinator did not answer for it")
+
+// askGroup asks the coordinator of the app's group something until it answers; that there is no such group is no error. verb
+// and operation are for messages: what is done, and the right that it needs.
+func (c *Cluster) askGroup(ctx context.Context, verb, operation string, ask func(context.Context) error) error {
 	group := c.opts.AppID
 	ctx, cancel := c.deadline(ctx)
 	defer cancel()
 	for try := 1; ; try++ {
-		req := kmsg.NewPtrDeleteGroupsRequest()
-		req.Groups = []string{group}
-		resp, err := req.RequestWith(ctx, c.cl)
-		if err == nil && len(resp.Groups) != 1 {
-			err = errors.New("the coordinator did not answer for it")
-		}
-		if err == nil {
-			err = kerr.ErrorForCode(resp.Groups[0].ErrorCode)
-		}
+		err := ask(ctx)
 		switch {
 		case err == nil, errors.Is(err, kerr.GroupIDNotFound):
 			return nil
 		case errors.Is(err, kerr.NonEmptyGroup):
-			return fmt.Errorf("delete group %s: %w (%w)", group, ErrGroupBusy, err)
+			return fmt.Errorf("%s group %s: %w (%w)", verb, group, ErrGroupBusy, err)
 		case isAuthErr(err):
-			return authErr("delete group "+group, "group "+group, "Delete", err)
+			return authErr(verb+" group "+group, "group "+group, operation, err)
 		case !retriable(replyOf(err)) || pause(ctx, try) != nil:
-			return fmt.Errorf("delete group %s: %w", group, err)
+			return fmt.Errorf("%s group %s: %w", verb, group, err)
 		}
 	}
 }
