@@ -71,16 +71,17 @@ func (c *appCall) savepoints() (*checkpoint.Savepoints, blob.Store, error) {
 	return checkpoint.NewSavepoints(blobs, c.app, nil, nil), blobs, nil
 }
 
-// savepointName is the only argument.
-func (c *appCall) savepointName() (string, error) {
+// named is savepoints and the name of the one that the only argument names.
+func (c *appCall) named() (string, *checkpoint.Savepoints, blob.Store, error) {
 	name, err := c.oneArg("the name of a savepoint")
 	if err != nil {
-		return "", err
+		return "", nil, nil, err
 	}
 	if err := checkpoint.CheckName(name); err != nil {
-		return "", usageError{err}
+		return "", nil, nil, usageError{err}
 	}
-	return name, nil
+	saved, blobs, err := c.savepoints()
+	return name, saved, blobs, err
 }
 
 func listSavepoints(c *appCall) error {
@@ -190,11 +191,7 @@ func span(d time.Duration) string {
 }
 
 func showSavepoint(c *appCall) error {
-	name, err := c.savepointName()
-	if err != nil {
-		return err
-	}
-	saved, blobs, err := c.savepoints()
+	name, saved, blobs, err := c.named()
 	if err != nil {
 		return err
 	}
@@ -267,11 +264,7 @@ func (s savepointJSON) write(w io.Writer, store string, now time.Time) error {
 }
 
 func verifySavepoint(c *appCall) error {
-	name, err := c.savepointName()
-	if err != nil {
-		return err
-	}
-	saved, blobs, err := c.savepoints()
+	name, saved, blobs, err := c.named()
 	if err != nil {
 		return err
 	}
@@ -298,15 +291,11 @@ func verifySavepoint(c *appCall) error {
 const progressEvery = 2 * time.Second
 
 func deleteSavepoint(c *appCall) error {
-	name, err := c.savepointName()
-	if err != nil {
-		return err
-	}
 	yes, err := c.flags.GetBool("yes")
 	if err != nil {
 		return err
 	}
-	saved, blobs, err := c.savepoints()
+	name, saved, blobs, err := c.named()
 	if err != nil {
 		return err
 	}
