@@ -1,5 +1,6 @@
 // Command summary reads the output of go test -json and writes what a person wants to see of it: each package's
-// closing line, the output of tests that failed, the tests that were skipped and why, and at the end
+// closing line, the output of tests that failed, the tests that were skipped and why, and at the end what failed tests
+// said once more and
 //
 //	N passed, N failed, N skipped
 //
@@ -15,6 +16,7 @@ import (
 	"io"
 	"maps"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -48,6 +50,7 @@ type summary struct {
 	output                  map[string]string // of tests that have not ended, by package and test
 	running                 map[string]bool   // top-level tests that have not ended, by package and test
 	failures                map[string]int    // by package
+	recap                   []string          // of failed tests, repeated at the end
 }
 
 func summarize(in io.Reader, out io.Writer) (ok bool, err error) {
@@ -68,6 +71,9 @@ func summarize(in io.Reader, out io.Writer) (ok bool, err error) {
 	for key := range s.running { // the stream broke off
 		s.failed++
 		s.show(key)
+	}
+	if len(s.recap) > 0 {
+		_, _ = fmt.Fprintf(out, "\nfailed:\n%s\n", strings.Join(s.recap, "\n"))
 	}
 	_, _ = fmt.Fprintf(out, "%d passed, %d failed, %d skipped\n", s.passed, s.failed, s.skipped)
 	return s.failed == 0 && s.passed > 0, nil
@@ -110,6 +116,7 @@ func (s *summary) line(line string) {
 			s.failed++
 			s.failures[e.Package]++
 			_, _ = io.WriteString(s.out, s.output[key])
+			s.repeat(key, s.output[key])
 		} else { // shown with its parent; a subtest ends first
 			s.output[parent] += s.output[key]
 		}
@@ -129,6 +136,7 @@ func parentOf(pkg, test string) (key string, isTop bool) {
 // show writes what a test that never ended has said, its subtests with it.
 func (s *summary) show(top string) {
 	_, _ = fmt.Fprintf(s.out, "--- NOT FINISHED: %s\n", strings.ReplaceAll(top, "\x00", " "))
+	s.repeat(top, s.output[top])
 	for _, key := range slices.Sorted(maps.Keys(s.output)) {
 		if key == top || strings.HasPrefix(key, top+"/") {
 			_, _ = io.WriteString(s.out, s.output[key])
@@ -136,6 +144,32 @@ func (s *summary) show(top string) {
 		}
 	}
 	s.end(top)
+}
+
+// What is repeated of a failed test: long logs lie between its words and the end of the output.
+const (
+	recapLines = 8
+	recapWidth = 400
+)
+
+var saidIn = regexp.MustCompile(`^\s*[a-z0-9_]+_test\.go:\d+: |^panic: `)
+
+// repeat keeps for the end of the output what a failed test said itself.
+func (s *summary) repeat(key, output string) {
+	s.recap = append(s.recap, "  "+strings.ReplaceAll(key, "\x00", " "))
+	n := 0
+	for line := range strings.Lines(output) {
+		if line = strings.TrimRight(line, "\n"); !saidIn.MatchString(line) {
+			continue
+		}
+		if n++; n > recapLines {
+			break
+		}
+		if len(line) > recapWidth {
+			line = line[:recapWidth] + " ..."
+		}
+		s.recap = append(s.recap, "  "+line)
+	}
 }
 
 func (s *summary) end(key string) {
