@@ -902,5 +902,10 @@ func (s *s3store) Check(ctx context.Context) error {
 	if e != nil {
 		return e
 	}
-	return s.abortUpload(ctx, key, aws.ToString(up.UploadId))
+	if err := s.abortUpload(ctx, key, aws.ToString(up.UploadId)); err != nil {
+		return err
+	}
+	// Of a member that was killed right here its own stays. Nobody needs any of them, not even who is at it now.
+	_, err := s.AbortUploads(ctx, "check/", 0)
+	return err
 }
