@@ -56,6 +56,7 @@ func To[T any](from Flow[T], topic SinkTopic[T], o ...Option) {
 		}
 		topic.Value = serde
 	}
+	n.output.value = topic.Value
 	sink := func(b *builder) encodedStep[T] {
 		op, output, maxBytes := b.op(n), b.output(n), n.output.maxBytes
 		partitions := b.x.Partitions(output)

@@ -120,6 +120,7 @@ func sourceNode[T any](t *Topology, kind string, topic *Topic[T], o []Option) *n
 		}
 		topic.Value = serde
 	}
+	n.source.value = topic.Value
 	return n.with(o)
 }
 
@@ -168,6 +169,7 @@ func FromRecords[T any](t *Topology, topic Topic[T], o ...Option) Stream[Record[
 func FromKeyed[K comparable, T any](t *Topology, key format.Serde[K], topic Topic[T], o ...Option) KeyedStream[K, T] {
 	n := sourceNode(t, "from-keyed", &topic, o)
 	keys := newKeyType(n, key)
+	n.source.key = keys.serde
 	out := newKeyed[K, T](n, keys)
 	n.source.open = func(b *builder) task.Source {
 		s := newSource(b, n, &topic)

@@ -88,12 +88,14 @@ type sourceInfo struct {
 	internal bool
 	// Of a repartition topic: how keys and values are written.
 	keySchema, valueSchema string
+	value, key             any // format.Serde of values and keys of another topic
 }
 
 type outputInfo struct {
 	topic    string
 	internal bool
 	maxBytes int
+	value    any // format.Serde of the values
 }
 
 // side is a side output of a node: a *stream[T].
@@ -335,7 +337,7 @@ func (s *sub) compile() (errs []error) {
 			if !ok {
 				i = len(s.outputs)
 				topics[key] = i
-				s.outputs = append(s.outputs, task.OutputTopic{Topic: n.output.topic, Internal: n.output.internal})
+				s.outputs = append(s.outputs, task.OutputTopic{Topic: n.output.topic, Internal: n.output.internal, Value: n.output.value})
 			}
 			s.outputOf[n] = i
 		}
@@ -468,7 +470,7 @@ func (t *Topology) Plan() (*task.Plan, error) {
 		}
 		st := &task.SubTopology{ID: s.id, Outputs: s.outputs, Stores: s.stores, Parallelism: s.parallelism, Describe: s.describe(true), New: s.newTask, KeyGroup: s.keyGroup}
 		for _, n := range s.inputs {
-			in := task.Input{Topic: n.source.topic, Internal: n.source.internal, Start: n.source.start, Idle: n.source.layout.Idle}
+			in := task.Input{Topic: n.source.topic, Internal: n.source.internal, Start: n.source.start, Idle: n.source.layout.Idle, Value: n.source.value, Key: n.source.key}
 			if f := n.source.from; f != nil {
 				in.Upstream, in.Partitions = of[f], n.parallelism
 				in.KeySchema, in.ValueSchema = n.source.keySchema, n.source.valueSchema

@@ -44,6 +44,8 @@ type Input struct {
 	Partitions int
 	Start      Start
 	Idle       time.Duration // 0: never idle
+	// Value and Key are the format.Serde of values and keys of an external topic, for drivers of tests; nil = none.
+	Value, Key any
 }
 
 // Start is where a source begins when the group has no offset for a partition.
@@ -67,6 +69,8 @@ type OutputTopic struct {
 	Topic      string // for an internal one the operator id
 	Internal   bool   // a repartition topic
 	DeadLetter bool   // <app.id>-dead-letter
+	// Value is the format.Serde of values, for drivers of tests; nil for an internal topic.
+	Value any
 }
 
 // Env is what the engine gives a new Task.
@@ -78,6 +82,7 @@ type Env struct {
 	Outputs     []EnvOutput       // as SubTopology.Outputs
 	Restored    *Progress         // from the last epoch record; nil on a first start
 	Now         int64             // processing time, ms since the epoch
+	Testing     Testing
 }
 
 // EnvInput tells a task what it owns of an input.

@@ -240,7 +240,12 @@ func (t *Task) Exec() *Exec { return &t.x }
 func (t *Task) Node(i int) *Node { return t.nodes[i] }
 
 // SetSource sets the source of an input.
-func (t *Task) SetSource(i int, s Source) { t.inputs[i].src = s }
+func (t *Task) SetSource(i int, s Source) {
+	if wrap := t.env.Testing.Wrap; wrap != nil {
+		s = wrap(i, t.inputs[i].InputLayout, s)
+	}
+	t.inputs[i].src = s
+}
 
 // OnClose adds a function for Close.
 func (t *Task) OnClose(f func() error) { t.closers = append(t.closers, f) }
@@ -804,7 +809,7 @@ func (t *Task) writeWatermarks(i int) {
 	r := &t.reparts[i]
 	mark := UpstreamMark{Watermark: r.node.Watermark, Idle: r.node.Idle}
 	all := r.pending() && t.now >= r.nextAll()
-	if all {
+	if all && !t.env.Testing.EagerWatermarks {
 		r.lastAll = t.now
 	}
 	r.behind = mark
