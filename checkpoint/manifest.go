@@ -113,7 +113,7 @@ func (h *Hash) UnmarshalText(text []byte) error {
 const (
 	maxManifest = blob.MaxSmall
 	maxFiles    = 1 << 20
-	// maxInline is the size up to which a file travels in the manifest.
+	// maxInline is the size up to which a file travels in the manifest, unless Options.Inline says otherwise.
 	maxInline = 4 << 10
 )
 

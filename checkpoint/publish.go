@@ -37,6 +37,8 @@ type Options struct {
 	Retain int
 	// Parallel is how many files are uploaded at once: 4 if 0.
 	Parallel int
+	// Inline is the size in bytes up to which a file travels in the manifest: 4 KiB if 0, empty files only if negative.
+	Inline int64
 	// Now and Random make a simulation repeatable; nil = time.Now and crypto/rand.
 	Now    func() time.Time
 	Random func() string // 26 letters and digits, each time others
@@ -61,6 +63,12 @@ func (o *Options) setDefaults() {
 	}
 	if o.Parallel <= 0 {
 		o.Parallel = defaultParallel
+	}
+	switch {
+	case o.Inline == 0:
+		o.Inline = maxInline
+	case o.Inline < 0:
+		o.Inline = 0
 	}
 	if o.Now == nil {
 		o.Now = time.Now
@@ -266,12 +274,12 @@ func (p *Publisher) hash(ctx context.Context, snap statestore.Snapshot) ([]local
 	p.hashes = make(map[string]content, len(before)) // of what is gone nothing is kept
 	var files []local
 	for _, f := range snap.Files() {
-		if c, ok := before[f.Name]; ok && f.Fixed && f.Size > maxInline {
+		if c, ok := before[f.Name]; ok && f.Fixed && f.Size > p.o.Inline {
 			p.hashes[f.Name] = c
 			files = append(files, local{name: f.Name, content: c})
 			continue
 		}
-		l, err := hashFile(ctx, snap, f)
+		l, err := hashFile(ctx, snap, f, p.o.Inline)
 		if err != nil {
 			p.hashes = before
 			return nil, fmt.Errorf("hash file %s of the snapshot: %w", f.Name, err)
@@ -284,14 +292,14 @@ func (p *Publisher) hash(ctx context.Context, snap statestore.Snapshot) ([]local
 	return files, nil
 }
 
-func hashFile(ctx context.Context, snap statestore.Snapshot, f statestore.SnapshotFile) (local, error) {
+func hashFile(ctx context.Context, snap statestore.Snapshot, f statestore.SnapshotFile, inline int64) (local, error) {
 	r, err := snap.Open(f.Name)
 	if err != nil {
 		return local{}, err
 	}
 	defer r.Close()
 	l := local{name: f.Name, content: content{size: f.Size}}
-	if f.Size <= maxInline {
+	if f.Size <= inline {
 		l.data = make([]byte, f.Size)
 		if _, err := io.ReadFull(r, l.data); err != nil {
 			return local{}, err

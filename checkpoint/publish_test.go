@@ -518,3 +518,32 @@ func TestListAndDeleteIncarnations(t *testing.T) {
 		t.Fatalf("deleted %v, left %v", gone, blobs.Keys(""))
 	}
 }
+
+// TestInlineLimit: the limit says which files travel in the manifest; what is uploaded instead restores the same state.
+func TestInlineLimit(t *testing.T) {
+	for inline, all := range map[int64]bool{0: true, -1: false, 1 << 20: true} {
+		t.Run(fmt.Sprint(inline), func(t *testing.T) {
+			ctx, blobs := t.Context(), blobtest.NewMemory()
+			d := newFileDisk(t, "0_0")
+			d.commit(1, "a", "1", "b", "2")
+			p := NewPublisher(Options{Blobs: blobs, Identity: testIdentity("0_0"), WallTime: wallTime, Inline: inline})
+			done, err := p.Publish(ctx, d.snapshot(), nil)
+			must(t, err)
+			found, err := Find(ctx, blobs, d.id)
+			must(t, err)
+			for _, f := range found[0].Manifest.Files {
+				if (f.Blob == "") != (all || f.Size == 0) {
+					t.Errorf("file %s of %d bytes has the blob %q", f.Name, f.Size, f.Blob)
+				}
+			}
+			if (done.UploadedFiles == 0) != all {
+				t.Errorf("%d files of %d are uploaded", done.UploadedFiles, done.Files)
+			}
+			other := newFileDisk(t, "0_0")
+			must(t, other.restore(ctx, blobs, found[0].Manifest))
+			if got, want := other.content(), d.content(); !maps.Equal(got, want) {
+				t.Errorf("restored %v, want %v", got, want)
+			}
+		})
+	}
+}

@@ -29,6 +29,8 @@ type Checkpoints struct {
 	Upload, Download int
 	// Prefer restores from a checkpoint wherever one is usable, however cheap the other ways are; for tests.
 	Prefer bool
+	// Inline is that of checkpoint.Options; for tests.
+	Inline int64
 }
 
 func (o *Checkpoints) ensureDefaults() {
@@ -95,7 +97,7 @@ func (l *life) startCheckpoints() (stop func()) {
 	if l.s.publisher == nil {
 		l.s.publisher = checkpoint.NewPublisher(checkpoint.Options{
 			Blobs: o.Blobs, Identity: l.identity, Owner: l.w.opts.Kafka.InstanceID, Version: l.w.opts.Version, WallTime: wallTime,
-			Timeout: o.Timeout, Grace: o.Grace, Retain: o.Retain, Parallel: o.Upload,
+			Timeout: o.Timeout, Grace: o.Grace, Retain: o.Retain, Parallel: o.Upload, Inline: o.Inline,
 		})
 	}
 	c := &checkpointer{s: l.s, store: store, specs: l.state.Specs(), pub: l.s.publisher}

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"strings"
 	"sync/atomic"
 
 	"github.com/millrace-stream/millrace/checkpoint/blob"
@@ -27,17 +28,38 @@ func newBucket(w *world) *bucket {
 	return b
 }
 
+// failing is the share of calls that fail.
+func (b *bucket) failing() float64 {
+	if b.w.calm {
+		return 0.01
+	}
+	return 0.1
+}
+
 var errBucket = errors.New("the object storage is out of order")
 
 // fault does something that may fail or be lost.
 func (b *bucket) fault(_ context.Context, op, key string, do func() error) error {
 	h := newHash(b.w.seed, "bucket", b.calls.Add(1))
-	faulty := b.w.faulty() && h.float() < 0.1
+	faulty := b.w.faulty() && h.float() < b.failing()
+	file := ""
+	switch blob := strings.Contains(key, "/blobs/"); { // of a checkpoint
+	case blob && op == "put":
+		file = "file uploaded"
+	case blob && op == "get":
+		file = "file downloaded"
+	}
 	if faulty && h.next()%2 == 0 {
+		if file != "" {
+			b.w.hit("not "+file, -1)
+		}
 		return errBucket
 	}
 	if err := do(); err != nil {
 		return err
+	}
+	if file != "" {
+		b.w.hit(file, -1)
 	}
 	if faulty {
 		return &blob.Error{Op: op, Key: key, Store: b.String(), Err: errBucket, Unknown: true}
@@ -50,7 +72,7 @@ func (b *bucket) Get(ctx context.Context, key string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if h := newHash(b.w.seed, "damage", b.calls.Load()); len(data) > 0 && b.w.faulty() && h.float() < 0.05 {
+	if h := newHash(b.w.seed, "damage", b.calls.Load()); len(data) > 0 && b.w.faulty() && h.float() < b.failing()/2 {
 		data[h.next()%uint64(len(data))] ^= 1
 		b.w.hit("damaged blob", -1)
 	}

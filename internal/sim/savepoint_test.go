@@ -17,17 +17,32 @@ import (
 	"github.com/millrace-stream/millrace/txn"
 )
 
-// planSavepoints plans savepoints in a part of the seeds that have object storage. Whoever asks for one has the faults of a
-// member, and now and then dies of them; a part of them stops the app, which is resumed after a while.
+// saves says whether savepoints are taken in a run: in a part of those that have object storage.
+func (w *world) saves() bool { return w.bucket != nil && newHash(w.seed, "savepoints").float() >= 0.3 }
+
+// accidents is how many of so many a run has: a savepoint fails when a subtask moves meanwhile, so that a calm run has few.
+func (w *world) accidents(n int) int {
+	if w.calm {
+		return n / 3
+	}
+	return n
+}
+
+// planSavepoints plans savepoints. Whoever asks for one has the faults of a member, and now and then dies of them; a part of
+// them stops the app, which is resumed after a while.
 func (w *world) planSavepoints(plan func(at time.Duration, do func())) {
-	h := newHash(w.seed, "savepoints")
-	if w.bucket == nil || h.float() < 0.3 {
+	if !w.saves() {
 		return
 	}
+	h := newHash(w.seed, "which savepoints")
 	for i := range 1 + h.next()%4 {
 		s := asked{name: fmt.Sprint("sp-", i), stop: h.float() < 0.2, dies: h.float() < 0.15, after: time.Duration(h.next()%1000) * time.Millisecond,
 			timeout: time.Duration(2000+h.next()%5000) * time.Millisecond, resume: time.Duration(h.next()%2000) * time.Millisecond}
-		at := time.Second + time.Duration(h.float()*float64(w.prof.duration-time.Second))
+		from := time.Second
+		if w.calm {
+			from, s.timeout, s.dies = 3*time.Second, 2*s.timeout, s.dies && h.float() < 0.3
+		}
+		at := from + time.Duration(h.float()*float64(w.prof.duration-from))
 		plan(at, func() { w.saving.Go(func() { w.takeSavepoint(s) }) })
 	}
 }
@@ -51,6 +66,7 @@ func (w *world) takeSavepoint(s asked) {
 		w.stops++
 	}
 	w.mu.Unlock()
+	w.hit("savepoint asked for", -1)
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	if s.dies {
@@ -72,12 +88,12 @@ func (w *world) takeSavepoint(s asked) {
 	n.cut()
 	w.note("savepoint %s: %v", s.name, err)
 	switch {
-	case err == nil && s.stop:
-		w.hit("savepoint with stop", -1)
-	case err == nil:
-		w.hit("savepoint completed", -1)
-	default:
+	case err != nil:
 		w.hit("savepoint failed", -1)
+	case s.stop:
+		w.hit("savepoint completed with stop", -1)
+	default:
+		w.hit("savepoint completed", -1)
 	}
 	if s.stop {
 		pause(s.resume)

@@ -45,6 +45,9 @@ func envInt(t *testing.T, name string, def uint64) uint64 {
 func runSeed(t *testing.T, seed uint64) *world {
 	w := newWorld(seed)
 	w.prof = newProfile(w.rnd)
+	if w.calm {
+		w.prof.loss, w.prof.errors = 0, 0
+	}
 	synctest.Test(t, func(*testing.T) { w.run() })
 	return w
 }
@@ -117,7 +120,7 @@ func TestSim(t *testing.T) {
 // mustFire is what has to happen at least once in a full run: an injection that does not fire proves nothing.
 func mustFire() []string {
 	all := []string{"kill at once", "kill with all others", "connections broken", "graceful stop", "pause", "coordinators moved", "leaders moved", "restart with disk", "restart without disk",
-		"restore of records", "standby took over", "standby warms up", "checkpoint", "restore from checkpoint", "damaged blob", "savepoint completed", "savepoint failed", "savepoint with state", "command killed", "repartition records deleted", "slow completion met", "slow completion unstable",
+		"restore of records", "standby took over", "standby warms up", "checkpoint", "restore from checkpoint", "damaged blob", "file uploaded", "not file uploaded", "file downloaded", "not file downloaded", "savepoint completed", "savepoint completed with stop", "savepoint failed", "savepoint with state", "command killed", "repartition records deleted", "slow completion met", "slow completion unstable",
 		"outcome committed", "outcome aborted", "outcome fenced", "outcome unknown", "restart fenced", "restart retry"}
 	for _, f := range faults {
 		all = append(all, "error "+f.err.Message+" "+f.key.Name())

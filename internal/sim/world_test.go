@@ -104,6 +104,7 @@ type world struct {
 	src      *source
 	tap      *tap
 	bucket   *bucket                             // nil = no checkpoints
+	calm     bool                                // few faults, so that most savepoints come to their end
 	saving   sync.WaitGroup                      // savepoints that are taken
 	job      *task.Plan                          // of the members
 	standbys int                                 // members besides the owner that keep a state
@@ -147,6 +148,7 @@ func newWorld(seed uint64) *world {
 	}
 	if newHash(seed, "checkpoints").float() < 0.5 {
 		w.bucket = newBucket(w)
+		w.calm = w.saves() && newHash(seed, "calm").float() < 0.5
 	}
 	w.standbys = standbys(seed)
 	return w
@@ -403,7 +405,7 @@ func (w *world) launch(name string, fs *vfs.MemFS) *member {
 	var checkpoints engine.Checkpoints
 	if w.bucket != nil {
 		checkpoints = engine.Checkpoints{Blobs: w.bucket, Interval: 300 * time.Millisecond, MinPause: 50 * time.Millisecond, Timeout: 2 * time.Second,
-			Grace: 3 * time.Second, Retain: 2, Prefer: true}
+			Grace: 3 * time.Second, Retain: 2, Prefer: true, Inline: -1}
 	}
 	m.worker = engine.New(engine.Options{
 		Plan: plan, Dir: m.dir, Checkpoints: checkpoints, Standbys: w.standbys, CleanupDelay: w.cleanup(), Parallelism: w.prof.parallelism,
@@ -653,7 +655,7 @@ func (w *world) faultPhase(ctx context.Context) {
 		}
 		return up[r.IntN(len(up))]
 	}
-	for range 1 + r.IntN(6) {
+	for range w.accidents(1 + r.IntN(6)) {
 		at := time.Second + within(w.prof.duration-time.Second)
 		switch k := r.IntN(13); {
 		case k < 2:
