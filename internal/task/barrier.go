@@ -41,16 +41,23 @@ func (t *Task) PauseExternal() {
 // that stood still meanwhile is idle.
 func (t *Task) Resume(now int64) {
 	t.paused = false
+	t.wakeParts(now)
+}
+
+// wakeParts looks again at the parts that waited.
+func (t *Task) wakeParts(now int64) {
 	for _, p := range t.parts {
 		p.lastSeen = now
-		if t.heads[p.index] == never && p.pos < len(p.cur) {
+		if t.heads[p.index] == never && p.pos < len(p.cur) && !t.waits(p) {
 			t.heads[p.index], p.kind, p.bad = unset, headUnknown, nil
 		}
 	}
 }
 
 // waits says that a part is not to be processed now.
-func (t *Task) waits(p *part) bool { return t.paused && !p.in.Internal }
+func (t *Task) waits(p *part) bool {
+	return t.paused && !p.in.Internal || t.awaiting > 0 && !p.in.Broadcast
+}
 
 // writeBarriers writes what Barrier asked for.
 func (t *Task) writeBarriers() {

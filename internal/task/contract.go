@@ -91,6 +91,8 @@ type EnvInput struct {
 	Partitions       []int32
 	TotalPartitions  int32
 	UpstreamSubtasks int // internal inputs: parallelism of the upstream sub-topology
+	// Ends are the offsets behind the last committed record of each partition at takeover, for Input.Load; else nil.
+	Ends map[int32]int64
 }
 
 // EnvOutput tells a task about a topic that it writes.
@@ -153,6 +155,7 @@ type Stats struct {
 	RecordsOut, BytesOut int64
 	Late                 int64 // late records dropped or sent to a late output
 	DeadLetters, Skipped int64
+	Expired              int64 // entries of state that were removed because they had expired
 	Watermark            int64 // of the sub-topology: the minimum over active inputs, ms; math.MinInt64 if none
 	Buffered             int   // records enqueued and not yet processed
 	BufferedBytes        int64
@@ -182,6 +185,9 @@ type Stats struct {
 //	        how far each partition is, sorted by input and partition, without Upstream; cheap: the slice is the task's own
 //	        and valid until the next call
 //	Stats() Stats
+//	Awaits() bool
+//	        inputs that are broadcast have not brought yet what they held at the first start; records of all other inputs wait
+//	        until then
 //	Close() error
 //
 // There is no Abort: when an epoch does not commit, the task is dropped and made anew from committed state.

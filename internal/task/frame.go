@@ -11,14 +11,17 @@ import (
 //	data       0 | event time, int64 BE | payload (statestore codec of the stream's type)
 //	watermark  1 | upstream subtask, uint32 BE | watermark, int64 BE | idle, 0 or 1
 //	barrier    2 | upstream subtask, uint32 BE | id of a savepoint, text
+//	loaded     3 | upstream subtask, uint32 BE: of a broadcast, see Repartition.Loads
 const (
 	frameData      = 0
 	frameWatermark = 1
 	frameBarrier   = 2
+	frameLoaded    = 3
 
 	dataHeader     = 1 + 8
 	watermarkBytes = 1 + 4 + 8 + 1
 	barrierHeader  = 1 + 4
+	loadedBytes    = 1 + 4
 	maxBarrierID   = 100
 )
 
@@ -62,4 +65,15 @@ func barrierFrame(value []byte) (upstream int, id string, err error) {
 		return 0, "", fmt.Errorf("decode barrier record: %d bytes are no barrier frame", len(value))
 	}
 	return int(binary.BigEndian.Uint32(value[1:])), string(value[barrierHeader:]), nil
+}
+
+func appendLoaded(dst []byte, upstream int) []byte {
+	return binary.BigEndian.AppendUint32(append(dst, frameLoaded), uint32(upstream))
+}
+
+func loadedFrame(value []byte) (upstream int, err error) {
+	if len(value) != loadedBytes || value[0] != frameLoaded {
+		return 0, fmt.Errorf("decode loaded record: %d bytes are no loaded frame", len(value))
+	}
+	return int(binary.BigEndian.Uint32(value[1:])), nil
 }

@@ -47,6 +47,8 @@ type InputLayout struct {
 	Bound    int64 // ms of bounded out-of-orderness
 	Custom   bool  // the Source has watermark generators of its own; Bound is not used
 	Idle     time.Duration
+	// Broadcast: see Input.Broadcast. Its records go first, and it holds back no event time.
+	Broadcast bool
 }
 
 // Op is an operator, for policies and messages.
@@ -66,6 +68,10 @@ type Repartition struct {
 	Output int
 	Node   int
 	ID     string // operator id
+	// Broadcast: every record goes to all partitions. Loads are the inputs whose records of before the first start those
+	// behind it wait for.
+	Broadcast bool
+	Loads     []int
 }
 
 // Source is the typed side of one input: it decodes the head of each partition into a slot of its type and runs the

@@ -49,6 +49,8 @@ type Task struct {
 	inSeal  bool
 	barrier string // id of the savepoint whose barrier the next Seal writes; "" = none
 	paused  bool   // external inputs wait
+	// awaiting counts the broadcast inputs that are not loaded yet: all others wait.
+	awaiting int
 
 	now         int64
 	phase       phase
@@ -68,6 +70,10 @@ type Task struct {
 	buffered    int
 	bufferedB   int64
 	positions   []PartitionProgress // handed out by Positions
+	expired     int64
+	upkeeps     []*upkeep
+	befores     []beforeSeal
+	metrics     []*Metric
 }
 
 type phase uint8
@@ -85,6 +91,11 @@ type input struct {
 	node  *Node
 	parts []*part
 	idle  int64 // ms, 0 = never
+	// Of a broadcast input: its id, which upstream subtasks have sent all that they held at the first start, and how many
+	// have not.
+	id       string
+	loaded   []bool
+	unloaded int
 }
 
 // part is one input partition.
@@ -101,7 +112,8 @@ type part struct {
 	kind headKind
 	bad  error // headBad
 	mark UpstreamMark
-	from int    // headWatermark, headBarrier: upstream subtask
+	at   int64  // headData: event time
+	from int    // headWatermark, headBarrier, headLoaded: upstream subtask
 	id   string // headBarrier: of the savepoint
 
 	offset    int64
@@ -121,6 +133,7 @@ const (
 	headControl
 	headWatermark
 	headBarrier
+	headLoaded
 	headBad
 )
 
@@ -129,7 +142,8 @@ type repartition struct {
 	node    *Node
 	sent    []UpstreamMark // by partition
 	touched []bool         // partitions written in the running epoch
-	lastAll int64          // processing time of the last broadcast
+	lastAll int64          // processing time of the last watermark that went to all partitions
+	loaded  bool           // of a broadcast: those behind it were told that they have all that was there at the first start
 	behind  UpstreamMark   // the least of sent
 }
 
@@ -176,6 +190,9 @@ func New(env Env, lay *Layout) (*Task, error) {
 			t.addPart(in, i, slot, p)
 		}
 		in.move()
+		if in.Broadcast {
+			t.await(in, lay.Nodes[i].ID)
+		}
 	}
 	for _, r := range lay.Repartitions {
 		n := env.Outputs[r.Output].Partitions
@@ -188,6 +205,7 @@ func New(env Env, lay *Layout) (*Task, error) {
 		for p := range w.sent {
 			w.sent[p] = w.behind
 		}
+		_, w.loaded = t.restoredWatermark(r.loadedID())
 		t.reparts = append(t.reparts, w)
 	}
 	t.moved = true
@@ -444,7 +462,10 @@ func (t *Task) look(p *part) {
 		t.setBad(p, err)
 		return
 	}
-	p.kind, t.heads[p.index] = headData, at
+	p.kind, p.at, t.heads[p.index] = headData, at, at
+	if p.in.Broadcast {
+		t.heads[p.index] = headFirst
+	}
 }
 
 // lookFrame decodes a record of a repartition topic that is no data.
@@ -456,6 +477,9 @@ func (t *Task) lookFrame(p *part, value []byte) (err error) {
 	case frameBarrier:
 		p.kind = headBarrier
 		p.from, p.id, err = barrierFrame(value)
+	case frameLoaded:
+		p.kind = headLoaded
+		p.from, err = loadedFrame(value)
 	default:
 		err = fmt.Errorf("decode repartition record: kind %d is not known to this version of millrace; a later one wrote it, so run that one", value[0])
 	}
@@ -484,7 +508,7 @@ func (t *Task) process(p *part) error {
 	x := &t.x
 	switch p.kind {
 	case headData:
-		at := t.heads[p.index]
+		at := p.at
 		x.part, x.rec, x.Time, x.Op = p, rec, at, -1
 		x.begin(&t.m)
 		t.cur, t.phase = p, phaseRun
@@ -522,6 +546,11 @@ func (t *Task) process(p *part) error {
 		p.barriers[p.from] = p.id
 		t.dirty = true
 		t.next(p, rec)
+		return nil
+	case headLoaded:
+		t.dirty = true
+		t.next(p, rec)
+		t.hasLoaded(p)
 		return nil
 	case headControl:
 		t.dirty = true
@@ -711,7 +740,7 @@ func (t *Task) Tick(now int64) (err error) {
 				p.setWatermark(t, in.src.OnPeriod(p.slot))
 				t.x.Op = -1
 			}
-			if in.idle > 0 && !p.isIdle && t.heads[p.index] == never && !t.paused && now-p.lastSeen >= in.idle {
+			if in.idle > 0 && !p.isIdle && t.heads[p.index] == never && !t.paused && t.awaiting == 0 && now-p.lastSeen >= in.idle {
 				p.isIdle = true
 				t.moveInput(in)
 			}
@@ -728,6 +757,9 @@ func (t *Task) Tick(now int64) (err error) {
 				return t.fail(err)
 			}
 		}
+	}
+	if err := t.doUpkeep(now); err != nil {
+		return t.fail(err)
 	}
 	if t.moved || t.due {
 		if err := t.advance(); err != nil {
@@ -786,6 +818,7 @@ func (t *Task) Seal(epoch uint64, now int64) (s *Sealed, err error) {
 	for i := range t.reparts {
 		t.writeWatermarks(i)
 	}
+	t.writeLoaded()
 	t.writeBarriers()
 	s = &Sealed{Epoch: epoch}
 	if !t.dirty && len(t.outs) == 0 {
@@ -855,6 +888,7 @@ func (t *Task) progress() Progress {
 			}
 		}
 	}
+	t.loadProgress(p.Watermarks)
 	return p
 }
 
@@ -876,7 +910,7 @@ func (t *Task) Committed(statestore.Meta) error {
 // Stats returns the task's counters.
 func (t *Task) Stats() Stats {
 	s := Stats{RecordsIn: t.recordsIn, BytesIn: t.bytesIn, RecordsOut: t.c.recordsOut, BytesOut: t.c.bytesOut, Late: t.c.late,
-		DeadLetters: t.deadLetters, Skipped: t.skipped, Watermark: t.watermark(), Buffered: t.buffered, BufferedBytes: t.bufferedB,
+		DeadLetters: t.deadLetters, Skipped: t.skipped, Expired: t.expired, Watermark: t.watermark(), Buffered: t.buffered, BufferedBytes: t.bufferedB,
 		OldestUncommittedIn: t.oldest, EpochBytes: t.epochOut, NextTimer: never}
 	for i := range t.outs {
 		s.EpochBytes += int64(len(t.outs[i].Key) + len(t.outs[i].Value))
@@ -889,7 +923,7 @@ func (t *Task) Stats() Stats {
 		if in.Custom {
 			s.NextTimer = min(s.NextTimer, t.lastPeriod+periodInterval)
 		}
-		if in.idle == 0 || t.paused {
+		if in.idle == 0 || t.paused || t.awaiting > 0 {
 			continue
 		}
 		for _, p := range in.parts {
@@ -900,6 +934,9 @@ func (t *Task) Stats() Stats {
 	}
 	for _, n := range t.nodes {
 		s.NextTimer = min(s.NextTimer, n.dueProc)
+	}
+	for _, u := range t.upkeeps {
+		s.NextTimer = min(s.NextTimer, u.due)
 	}
 	for i := range t.reparts {
 		if r := &t.reparts[i]; t.oldest == 0 && r.pending() {
@@ -912,7 +949,7 @@ func (t *Task) Stats() Stats {
 func (t *Task) watermark() int64 {
 	w, idle := int64(never), true
 	for i := range t.inputs {
-		if n := t.inputs[i].node; !n.Idle {
+		if n := t.inputs[i].node; !n.Idle && !t.inputs[i].Broadcast {
 			idle = false
 			w = min(w, n.Watermark)
 		}
@@ -922,7 +959,9 @@ func (t *Task) watermark() int64 {
 	}
 	w = unset
 	for i := range t.inputs {
-		w = max(w, t.inputs[i].node.Watermark)
+		if !t.inputs[i].Broadcast {
+			w = max(w, t.inputs[i].node.Watermark)
+		}
 	}
 	return w
 }
