@@ -1,6 +1,7 @@
 package statestore
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
 	"maps"
@@ -13,7 +14,7 @@ import (
 // KeyGroup returns the key group in the key of an entry of a store of that kind.
 func KeyGroup(kind Kind, key []byte) (Group, error) {
 	at := 4
-	if kind == KindWindows || kind == KindTimers {
+	if kind.Timed() {
 		at += 8 // window end, time
 	}
 	if len(key) < at+2 {
@@ -22,7 +23,21 @@ func KeyGroup(kind Kind, key []byte) (Group, error) {
 	return groupOf(key[at:]), nil
 }
 
-// WindowEnd returns the window end in the key of an entry of a store of kind KindWindows, in ms.
+// WithGroup returns the key of an entry under another key group.
+func WithGroup(kind Kind, key []byte, g Group) ([]byte, error) {
+	if _, err := KeyGroup(kind, key); err != nil {
+		return nil, err
+	}
+	at := 4
+	if kind.Timed() {
+		at += 8
+	}
+	key = bytes.Clone(key)
+	key[at], key[at+1] = byte(g>>8), byte(g)
+	return key, nil
+}
+
+// WindowEnd returns the window end in the key of an entry of a store of a Windowed kind, in ms.
 func WindowEnd(key []byte) (int64, error) {
 	if len(key) < 12 {
 		return 0, fmt.Errorf("%w: key %x is shorter than its prefix", ErrCorrupt, key)

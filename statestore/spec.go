@@ -25,7 +25,9 @@ type Spec struct {
 	Kind     Kind
 	KeyType  string // schema of the key, as KeyCodec.Schema gives it
 	ValType  string // schema of the value, as Codec.Schema gives it
-	Expiring bool   // windows and TTL state: its changelog is the sub-topology's compact,delete topic
+	// Replicated: every subtask has a copy of the whole, under the key group of its own index. A rescale copies it.
+	Replicated bool `json:",omitempty"`
+	Expiring   bool   // windows and TTL state: its changelog is the sub-topology's compact,delete topic
 	// Life is how long an entry of an expiring store may be needed after its last write, in event time: window size
 	// and allowed lateness. The changelog's retention follows from it.
 	Life time.Duration `json:",omitempty"`
@@ -45,12 +47,19 @@ type Kind uint8
 
 // The kinds of stores and their key layouts (all after the 4-byte store id).
 const (
-	KindTable   Kind = 1 + iota // key group, key
-	KindWindows                 // window end (8 bytes, sign flipped), key group, key
-	KindMap                     // key group, key, map key
-	KindTimers                  // time (8 bytes, sign flipped), key group, key, timer id
-	KindList                    // key group, key, sequence number
+	KindTable      Kind = 1 + iota // key group, key
+	KindWindows                    // window end (8 bytes, sign flipped), key group, key
+	KindMap                        // key group, key, map key
+	KindTimers                     // time (8 bytes, sign flipped), key group, key, timer id
+	KindList                       // key group, key, sequence number
+	KindWindowRows                 // window end (8 bytes, sign flipped), key group, key, time (likewise), sequence number (4 bytes)
 )
+
+// Windowed says that keys of the kind begin with a window end, and that a Horizon says which of them are gone.
+func (k Kind) Windowed() bool { return k == KindWindows || k == KindWindowRows }
+
+// Timed says that keys of the kind begin with a window end or a time.
+func (k Kind) Timed() bool { return k.Windowed() || k == KindTimers }
 
 func (k Kind) String() string {
 	switch k {
@@ -64,6 +73,8 @@ func (k Kind) String() string {
 		return "timers"
 	case KindList:
 		return "list"
+	case KindWindowRows:
+		return "window rows"
 	}
 	return "kind " + strconv.Itoa(int(k))
 }

@@ -38,7 +38,7 @@ type baseSource struct {
 	part oldPart
 	// stores that are taken over, by their old ids.
 	stores map[statestore.ID]baseStore
-	// Entries are taken over if their group modulo this is take; 0 = all are.
+	// Entries are taken over if their group modulo this is take, the index of the new subtask; 0 = all are.
 	modulus, take int
 	// All entries must be in groups that are the part's index modulo this. 1 = nothing is known.
 	check int
@@ -50,6 +50,8 @@ type baseStore struct {
 	kind    statestore.Kind
 	to      statestore.ID
 	horizon int64 // windows up to it are gone; math.MinInt64 = none
+	// replicated: see statestore.Spec.Replicated.
+	replicated bool
 }
 
 func gcd(a, b int) int {
@@ -110,9 +112,9 @@ func planBase(was topologyRecord, parts []oldPart, sub topologySub, k int, incar
 		return cmp.Or(strings.Compare(a.Topic, b.Topic), cmp.Compare(a.Partition, b.Partition))
 	})
 	for _, part := range mine {
-		src := baseSource{part: part, stores: map[statestore.ID]baseStore{}, check: gcd(part.of, statestore.Groups)}
+		src := baseSource{part: part, stores: map[statestore.ID]baseStore{}, take: k, check: gcd(part.of, statestore.Groups)}
 		if part.of != n {
-			src.modulus, src.take = n, k
+			src.modulus = n
 		}
 		old, _ := was.sub(part.id.SubTopology)
 		for _, st := range old.Stores {
@@ -121,7 +123,7 @@ func planBase(was topologyRecord, parts []oldPart, sub topologySub, k int, incar
 				continue
 			}
 			horizon, _ := horizonOf(part.record, st.ID)
-			src.stores[st.ID] = baseStore{st.Name, st.Kind, sub.Stores[i].ID, horizon}
+			src.stores[st.ID] = baseStore{st.Name, st.Kind, sub.Stores[i].ID, horizon, st.Replicated}
 		}
 		if len(src.stores) == 0 {
 			continue
@@ -271,6 +273,13 @@ func (s *baseSource) entry(key []byte) (to []byte, skip bool, err error) {
 	if err != nil {
 		return nil, false, err
 	}
+	if st.replicated {
+		if s.part.id.Index != s.take%s.part.of {
+			return nil, true, nil // one of the old copies is enough
+		}
+		key, err = statestore.WithGroup(st.kind, key, statestore.Group(s.take))
+		return statestore.WithID(key, st.to), false, err
+	}
 	if s.modulus != 0 {
 		if int(group)%s.check != s.part.id.Index%s.check {
 			return nil, false, fatalf("state %q of subtask %s of %d has the key %s in key group %d, which belongs to another subtask: its input was not partitioned by Kafka's default partitioner, so that the state cannot be divided anew; keep the number of subtasks, or put a KeyBy in front of the operator and begin without its state",
@@ -280,7 +289,7 @@ func (s *baseSource) entry(key []byte) (to []byte, skip bool, err error) {
 			return nil, true, nil
 		}
 	}
-	if st.kind == statestore.KindWindows {
+	if st.kind.Windowed() {
 		end, err := statestore.WindowEnd(key)
 		if err != nil || end <= st.horizon {
 			return nil, true, err

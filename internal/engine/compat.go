@@ -37,6 +37,7 @@ type topologySub struct {
 type topologyInput struct {
 	Topic      string `json:"topic"` // logical name
 	Internal   bool   `json:"internal,omitempty"`
+	Broadcast  bool   `json:"broadcast,omitempty"` // see task.Input.Broadcast
 	Partitions int32  `json:"partitions"`
 	// Of a repartition topic: who writes it, and whether the program names the number of its partitions.
 	Upstream int  `json:"upstream,omitempty"`
@@ -72,7 +73,7 @@ func (r *resolved) record() topologyRecord {
 		}
 		for i, in := range s.inputs {
 			p := s.plan.Inputs[i]
-			ts.Inputs = append(ts.Inputs, topologyInput{Topic: p.Topic, Internal: in.internal, Partitions: in.partitions, Upstream: p.Upstream, Fixed: p.Partitions != 0, Key: p.KeySchema, Value: p.ValueSchema})
+			ts.Inputs = append(ts.Inputs, topologyInput{Topic: p.Topic, Internal: in.internal, Broadcast: in.broadcast, Partitions: in.partitions, Upstream: p.Upstream, Fixed: p.Partitions != 0, Key: p.KeySchema, Value: p.ValueSchema})
 		}
 		t.Subs = append(t.Subs, ts)
 	}
@@ -271,6 +272,8 @@ func storeRow(old topologyStore, sub topologySub, now topologyRecord, mode compa
 	switch {
 	case st.Kind != old.Kind:
 		return bad("it was a %s, and is a %s now; %s", old.Kind, st.Kind, another)
+	case st.Replicated != old.Replicated:
+		return bad("it changed between state by key and a copy on each subtask; %s", another)
 	case st.KeyType != old.KeyType:
 		return bad("its keys were %s, and are %s now; %s", old.KeyType, st.KeyType, another)
 	case st.Windows != old.Windows && st.Windows != "" && old.Windows != "":

@@ -105,6 +105,9 @@ func planRescale(was topologyRecord, subtasks int, topics map[string]txn.TopicIn
 		for i := range sub.Inputs {
 			in := &sub.Inputs[i]
 			in.Moved = false
+			if in.Broadcast {
+				continue
+			}
 			switch info, ok := topics[in.Topic]; {
 			case !in.Internal && !ok:
 				return nil, fmt.Errorf("input topic %s does not exist", in.Topic)
@@ -123,6 +126,11 @@ func planRescale(was topologyRecord, subtasks int, topics map[string]txn.TopicIn
 			row.Then, row.Why = old.Parallelism, "the program names the number itself"
 		}
 		sub.Parallelism = row.Then
+		for i := range sub.Inputs {
+			if in := &sub.Inputs[i]; in.Broadcast {
+				in.Partitions = int32(row.Then)
+			}
+		}
 		if _, err := task.ResolveParallelism(row.Then, counts); err != nil {
 			row.Why, row.Stops = err.Error(), true
 		} else if row.Then != row.Now && len(sub.Stores) > 0 {
@@ -143,7 +151,9 @@ func planRescale(was topologyRecord, subtasks int, topics map[string]txn.TopicIn
 func partitionCounts(inputs []topologyInput) []int32 {
 	var ns []int32
 	for _, in := range inputs {
-		ns = append(ns, in.Partitions)
+		if !in.Broadcast {
+			ns = append(ns, in.Partitions)
+		}
 	}
 	return ns
 }

@@ -36,6 +36,7 @@ type resolvedInput struct {
 	topic      string
 	partitions int32
 	internal   bool
+	broadcast  bool // see task.Input.Broadcast
 	maxRecord  int  // max.message.bytes of an external topic
 	moved      bool // see topologyInput.Moved
 }
@@ -100,7 +101,12 @@ func resolve(app string, incarnation uint64, p *task.Plan, wanted int, pinned ma
 		rs := &resolvedSub{plan: s}
 		var counts []int32
 		for _, in := range s.Inputs {
-			ri := resolvedInput{topic: in.Topic, internal: in.Internal}
+			ri := resolvedInput{topic: in.Topic, internal: in.Internal, broadcast: in.Broadcast}
+			if in.Broadcast {
+				ri.topic = repartitionTopic(app, incarnation, in.Topic)
+				rs.inputs = append(rs.inputs, ri) // its partitions follow from the subtasks
+				continue
+			}
 			if in.Internal {
 				ri.topic = repartitionTopic(app, incarnation, in.Topic)
 				ri.partitions = int32(in.Partitions)
@@ -134,7 +140,9 @@ func resolve(app string, incarnation uint64, p *task.Plan, wanted int, pinned ma
 		if err != nil {
 			var in []string
 			for _, i := range rs.inputs {
-				in = append(in, fmt.Sprintf("%s (%d partitions)", i.topic, i.partitions))
+				if !i.broadcast {
+					in = append(in, fmt.Sprintf("%s (%d partitions)", i.topic, i.partitions))
+				}
 			}
 			hint := ""
 			if pinned[s.ID] > 0 {
@@ -143,6 +151,12 @@ func resolve(app string, incarnation uint64, p *task.Plan, wanted int, pinned ma
 			return nil, fatalf("sub-topology %d, inputs %s: %v%s", s.ID, strings.Join(in, ", "), err, hint)
 		}
 		rs.parallelism = n
+		for i := range rs.inputs {
+			if in := &rs.inputs[i]; in.broadcast {
+				in.partitions = int32(n)
+				repartition[s.Inputs[i].Topic] = int32(n)
+			}
+		}
 		rs.changelogs = []string{changelogTopic(app, incarnation, s.ID)}
 		for _, st := range s.Stores {
 			if st.Expiring {
@@ -274,7 +288,7 @@ func (s *resolvedSub) checkSizes(changes []statestore.Change) error {
 // keyText shows the user's part of a store key, for people (pure): text as it is, other keys as their bytes.
 func keyText(kind statestore.Kind, key []byte) string {
 	skip := 4 + 2 // store id, key group
-	if kind == statestore.KindWindows || kind == statestore.KindTimers {
+	if kind.Timed() {
 		skip += 8 // window end, time
 	}
 	if len(key) < skip {

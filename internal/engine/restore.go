@@ -78,7 +78,7 @@ func (l *life) takeover() error {
 	if err != nil {
 		return err
 	}
-	if err := l.build(rec, progress); err != nil {
+	if err := l.build(ctx, rec, progress); err != nil {
 		return err
 	}
 	l.offsets = committed
@@ -93,8 +93,8 @@ func (l *life) takeover() error {
 			offsets[tp] = off + 1
 		}
 	}
-	l.w.poll.add(offsets, l.inbox)
 	l.added = true
+	l.fetch(offsets)
 	l.log.Info("subtask runs", "epoch", l.epoch)
 	return nil
 }
@@ -707,7 +707,7 @@ func progressOf(sub *resolvedSub, rec *txn.EpochRecord, index map[record.TopicPa
 }
 
 // build makes the state and the task.
-func (l *life) build(rec *txn.EpochRecord, progress *task.Progress) error {
+func (l *life) build(ctx context.Context, rec *txn.EpochRecord, progress *task.Progress) error {
 	s := l.s
 	l.state = statestore.NewState(l.store, statestore.StateOptions{CacheBytes: l.w.cacheShare(), IDs: s.sub.storeIDs()})
 	if rec != nil {
@@ -726,6 +726,9 @@ func (l *life) build(rec *txn.EpochRecord, progress *task.Progress) error {
 	}
 	for _, o := range s.sub.outputs {
 		env.Outputs = append(env.Outputs, task.EnvOutput{Topic: o.topic, Partitions: o.partitions, MaxRecordBytes: o.maxRecord, TimestampBefore: o.before, TimestampAfter: o.after})
+	}
+	if err := l.ends(ctx, &env); err != nil {
+		return err
 	}
 	t, err := s.sub.plan.New(env)
 	if err != nil {

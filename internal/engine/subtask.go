@@ -273,7 +273,8 @@ type life struct {
 	state    *statestore.State
 	task     *task.Task
 	inbox    *inbox
-	tps      []record.TopicPartition // all partitions, as fetched
+	tps      []record.TopicPartition         // all partitions, as fetched
+	waiting  map[record.TopicPartition]int64 // those not fetched yet, and where: see task.Awaits
 	index    map[record.TopicPartition]int
 	added    bool
 
@@ -363,6 +364,10 @@ func (l *life) loop() error {
 			if err := l.answer(); err != nil {
 				return err
 			}
+		}
+		if l.waiting != nil && !l.task.Awaits() {
+			l.w.poll.add(l.waiting, l.inbox)
+			l.waiting = nil
 		}
 		if hold, err := l.takePart(); err != nil {
 			return err

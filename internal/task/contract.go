@@ -44,6 +44,12 @@ type Input struct {
 	Partitions int
 	Start      Start
 	Idle       time.Duration // 0: never idle
+	// Broadcast: an internal topic with one partition for each subtask, whatever the other inputs have; the upstream writes
+	// every record to all of them.
+	Broadcast bool
+	// Load: what an external topic holds when the subtask takes over is to be known (EnvInput.Ends), since a broadcast waits
+	// for it.
+	Load bool
 	// Value and Key are the format.Serde of values and keys of an external topic, for drivers of tests; nil = none.
 	Value, Key any
 }
