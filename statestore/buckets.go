@@ -23,6 +23,10 @@ type buckets[V any] struct {
 	sealedAt  int
 	pend      []pendRec
 	pendOf    []*elem[V]
+
+	slabs bool // new entries come several at a time, for stores that drop them together
+	slab  []elem[V]
+	keys  []byte
 }
 
 type bucket[V any] struct {
@@ -120,11 +124,44 @@ func (b *buckets[V]) elem(k *bucket[V], key []byte) *elem[V] {
 	if ok {
 		return k.elems[i]
 	}
-	e := &elem[V]{b: k, key: bytes.Clone(key)}
+	e := b.newElem(k, key)
 	k.own()
 	k.elems = slices.Insert(k.elems, i, e)
 	b.account(b.elemSize(e))
 	return e
+}
+
+const (
+	elemSlab = 16   // entries made at a time
+	keySlab  = 1024 // bytes of keys
+)
+
+func (b *buckets[V]) newElem(k *bucket[V], key []byte) *elem[V] {
+	if !b.slabs {
+		return &elem[V]{b: k, key: bytes.Clone(key)}
+	}
+	if len(b.slab) == 0 {
+		b.slab = make([]elem[V], elemSlab)
+	}
+	e := &b.slab[0]
+	b.slab = b.slab[1:]
+	if cap(b.keys)-len(b.keys) < len(key) {
+		b.keys = make([]byte, 0, max(keySlab, len(key)))
+	}
+	n := len(b.keys)
+	b.keys = append(b.keys, key...)
+	e.b, e.key = k, b.keys[n:len(b.keys):len(b.keys)]
+	return e
+}
+
+// reset forgets everything, what is pending too. Nothing may point into it any more.
+func (b *buckets[V]) reset() {
+	for j, e := range b.pendOf {
+		b.x.s.pend.bytes -= int64(len(e.key)) + pendOverhead + int64(b.pend[j].cap)
+	}
+	b.account(-b.bytes)
+	*b = buckets[V]{x: b.x, m: b.m, slabs: b.slabs}
+	clear(b.m)
 }
 
 // drop removes an entry that stands for nothing.

@@ -44,6 +44,20 @@ func (s *State) ReadCommitted(id ID, g Group, key []byte, p Point, yield func(ke
 				break
 			}
 		}
+	case KindWindowRows:
+		ends := sub.(windowEnds).ends()
+		if p.Window != nil {
+			ends = []int64{*p.Window}
+		}
+		more := true
+		for i := 0; i < len(ends) && more && err == nil; i++ {
+			prefix := appendGroupKey(appendKeyInt64(appendID(nil, id), ends[i]), g, key)
+			changes, gone := sub.(windowChanges).changesAt(ends[i], prefix)
+			if gone {
+				continue
+			}
+			err = s.readBucket(changes, prefix, func(key, val []byte) bool { more = yield(key, val); return more })
+		}
 	case KindMap, KindList:
 		prefix := appendGroupKey(appendID(nil, id), g, key)
 		lo := append(bytes.Clone(prefix), p.MapKey...)
@@ -138,6 +152,11 @@ type bucketChanges interface {
 	changesIn(prefix []byte) []Change // that are pending in a bucket, sorted
 }
 
+// windowChanges is a substore of windows of buckets. gone: all windows up to end are, whatever the Store says.
+type windowChanges interface {
+	changesAt(end int64, prefix []byte) (changes []Change, gone bool)
+}
+
 // peek looks for a pending change of a physical key.
 func (c *cache[V]) peek(key []byte) (val []byte, pending bool) {
 	key = pad(bytes.Clone(key[len(c.prefix):]))
@@ -212,7 +231,7 @@ type Range struct{ Lo, Hi []byte }
 // ascending. A range may hold more than what is selected: see Match.
 func (q *Selection) Ranges(index, subtasks int) []Range {
 	prefix := appendID(nil, q.ID)
-	if q.Kind == KindWindows || q.Kind == KindTimers {
+	if q.Kind.Timed() {
 		switch {
 		case q.Window != nil:
 			prefix = appendKeyInt64(prefix, *q.Window)
@@ -245,7 +264,7 @@ func (q *Selection) Ranges(index, subtasks int) []Range {
 // Match reports whether a physical key in one of the Ranges is selected.
 func (q *Selection) Match(key []byte) bool {
 	skip := 4 + 2
-	if q.Kind == KindWindows || q.Kind == KindTimers {
+	if q.Kind.Timed() {
 		skip += 8
 	}
 	if len(key) < skip {

@@ -83,9 +83,9 @@ func SchemaRange() Range {
 //	subtask      as given
 //	key          the key: strings, numbers and booleans as such, arrays of bytes as hexadecimal text, structs as objects
 //	window_end   end of the window, ms since 1970
-//	time, timer  time of the timer, ms since 1970, and its id
+//	time, timer  time of the timer, ms since 1970, and its id; time alone is that of a row in a window
 //	map_key      the key within the map
-//	index        the place in the list: numbers ascend, with holes where elements were removed
+//	index        the place in the list, or among the rows of one time: numbers ascend, with holes where elements were removed
 //	value        the value
 //
 // int64 and uint64 are JSON numbers of up to 20 digits. A string that is not UTF-8 is {"bytes": base64}; byte slices
@@ -143,7 +143,7 @@ func (s *inspected) appendKey(dst, src []byte) ([]byte, error) {
 	}
 	var at int64
 	switch s.spec.Kind {
-	case KindWindows, KindTimers:
+	case KindWindows, KindTimers, KindWindowRows:
 		if len(src) < 8 {
 			return nil, errKeyShort
 		}
@@ -160,6 +160,14 @@ func (s *inspected) appendKey(dst, src []byte) ([]byte, error) {
 	switch s.spec.Kind {
 	case KindWindows:
 		dst = append(strconv.AppendInt(append(dst, `"window_end":`...), at, 10), ',')
+	case KindWindowRows:
+		if len(rest) != rowSuffix {
+			return nil, errKeyShort
+		}
+		dst = append(strconv.AppendInt(append(dst, `"window_end":`...), at, 10), ',')
+		dst = strconv.AppendInt(append(dst, `"time":`...), decodeKeyInt64(rest), 10)
+		dst = append(strconv.AppendUint(append(dst, `,"index":`...), uint64(binary.BigEndian.Uint32(rest[8:])), 10), ',')
+		rest = nil
 	case KindTimers:
 		if len(rest) != 4 {
 			return nil, errKeyShort

@@ -448,7 +448,7 @@ func schemaKey(id ID, version uint64) []byte {
 // schemaRange holds all schema descriptors.
 func schemaRange() (lo, hi []byte) { return []byte{0, 0, 0, 0, 1}, []byte{0, 0, 0, 0, 2} }
 
-// WindowRange is the range of keys of all windows with an end <= end of a store of kind KindWindows: what restore
+// WindowRange is the range of keys of all windows with an end <= end of a store of a Windowed kind: what restore
 // deletes for a horizon of the epoch record.
 func WindowRange(id ID, end int64) (lo, hi []byte) {
 	lo = appendID(nil, id)

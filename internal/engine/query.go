@@ -272,7 +272,7 @@ func (w *Worker) get(ctx context.Context, sub *resolvedSub, spec statestore.Spec
 			return bad(err)
 		}
 	}
-	if k.Window != nil && spec.Kind != statestore.KindWindows {
+	if k.Window != nil && !spec.Kind.Windowed() {
 		return bad(fmt.Errorf("state store %q has no windows", spec.Name))
 	}
 	if spec.Kind == statestore.KindTimers {
@@ -528,7 +528,7 @@ func NewStateReader(specs []statestore.Spec, o StateScan, subtasks int) (*StateR
 			continue
 		}
 		pick := statestore.Selection{ID: spec.ID, Kind: spec.Kind, Window: o.Window}
-		if o.Window != nil && spec.Kind != statestore.KindWindows && spec.Kind != statestore.KindTimers {
+		if o.Window != nil && !spec.Kind.Timed() {
 			return nil, fmt.Errorf("%w: state store %q has neither windows nor times", ErrBadQuery, spec.Name)
 		}
 		for text, to := range map[*string]*[]byte{o.Key: &pick.Key, o.From: &pick.From, o.To: &pick.To} {
