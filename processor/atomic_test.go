@@ -170,7 +170,7 @@ func TestFailedRecordLeavesNoTrace(t *testing.T) {
 				if d.late() != clean.late() {
 					t.Fatalf("%d late, want %d", d.late(), clean.late())
 				}
-				if got, want := logical(d.tasks[0].live()), logical(clean.tasks[0].live()); !maps.Equal(got, want) {
+				if got, want := logical(d.Tasks[0].Live()), logical(clean.Tasks[0].Live()); !maps.Equal(got, want) {
 					for _, k := range slices.Sorted(maps.Keys(got)) {
 						if got[k] != want[k] {
 							t.Logf("%x: %x, want %x", k, got[k], want[k])
@@ -178,7 +178,7 @@ func TestFailedRecordLeavesNoTrace(t *testing.T) {
 					}
 					t.Fatalf("state differs: %d keys, want %d", len(got), len(want))
 				}
-				s := d.tasks[0].task.Stats()
+				s := d.Tasks[0].Task.Stats()
 				if n := len(d.records("dead-letter")); n != 0 || s.Skipped == 0 && len(bad) > 0 {
 					t.Fatalf("%d dead letters, %d skipped", n, s.Skipped)
 				}
@@ -256,8 +256,8 @@ func TestFailStopsWithPosition(t *testing.T) {
 			}
 			d.run()
 			var e *task.Error
-			if !errors.As(d.failed, &e) || e.Kind != task.Data || e.Offset != 2 || e.Topic != "in" || e.Operator == "" {
-				t.Fatalf("%s: error %v", site, d.failed)
+			if !errors.As(d.Failed, &e) || e.Kind != task.Data || e.Offset != 2 || e.Topic != "in" || e.Operator == "" {
+				t.Fatalf("%s: error %v", site, d.Failed)
 			}
 			if !errors.Is(e, errBomb) {
 				t.Fatalf("%s: the cause is lost: %v", site, e)
@@ -266,10 +266,10 @@ func TestFailStopsWithPosition(t *testing.T) {
 			if must != (len(e.Stack) > 0) || must && !strings.Contains(string(e.Stack), "atomic_test.go") {
 				t.Fatalf("%s, panics %v: stack %q", site, panics, e.Stack)
 			}
-			if _, err := d.tasks[0].task.Step(10, 0); err == nil {
+			if _, err := d.Tasks[0].Task.Step(10, 0); err == nil {
 				t.Fatal("a failed task goes on")
 			}
-			if _, err := d.tasks[0].task.Seal(9, 0); err == nil {
+			if _, err := d.Tasks[0].Task.Seal(9, 0); err == nil {
 				t.Fatal("a failed task can be sealed")
 			}
 		}

@@ -86,10 +86,10 @@ func TestKeyGroupIsThatOfTheRunningProgram(t *testing.T) {
 	}
 	d.run()
 	checked := map[string]int{}
-	for _, st := range d.tasks {
-		for phys := range st.live() {
+	for _, st := range d.Tasks {
+		for phys := range st.Live() {
 			id := statestore.ID(binary.BigEndian.Uint32([]byte(phys)))
-			for _, spec := range st.sub.Stores {
+			for _, spec := range st.Sub.Stores {
 				if spec.ID != id {
 					continue
 				}
@@ -97,7 +97,7 @@ func TestKeyGroupIsThatOfTheRunningProgram(t *testing.T) {
 				if spec.Kind == statestore.KindWindows || spec.Kind == statestore.KindTimers {
 					at += 8
 				}
-				got, err := st.sub.KeyGroup(id, []byte(phys[at+2:len(phys)-behind]))
+				got, err := st.Sub.KeyGroup(id, []byte(phys[at+2:len(phys)-behind]))
 				if want := statestore.Group(phys[at])<<8 | statestore.Group(phys[at+1]); err != nil || got != want {
 					t.Errorf("%s, key %x: group %d (%v), the program took %d", spec.Name, phys, got, err, want)
 				}
@@ -110,11 +110,11 @@ func TestKeyGroupIsThatOfTheRunningProgram(t *testing.T) {
 			t.Errorf("%d keys of %s were checked: %v", checked[name], name, checked)
 		}
 	}
-	own := d.plan.Subs[0]
-	for _, st := range d.tasks {
-		for _, spec := range st.sub.Stores {
+	own := d.Plan.Subs[0]
+	for _, st := range d.Tasks {
+		for _, spec := range st.Sub.Stores {
 			if spec.Name == "all/list" {
-				own = st.sub
+				own = st.Sub
 			}
 		}
 	}

@@ -89,8 +89,8 @@ func TestBadInput(t *testing.T) {
 				at = (partition + 1) % c.partitions
 			}
 			send := func(p int, r record.Record) {
-				r.Offset = int64(len(d.log("in", c.partitions)[p]))
-				d.logs["in"][p] = append(d.logs["in"][p], r)
+				r.Offset = int64(len(d.Log("in", c.partitions)[p]))
+				d.Logs["in"][p] = append(d.Logs["in"][p], r)
 			}
 			bad := c.bad
 			bad.Headers = []record.Header{{Key: "h", Value: []byte("v")}}
@@ -98,9 +98,9 @@ func TestBadInput(t *testing.T) {
 			send(at, bad)
 			send(partition, good)
 			if c.maxBytes > 0 { // of the sink alone
-				for _, st := range d.tasks {
-					d.o.maxBytes = c.maxBytes
-					st.open()
+				for _, st := range d.Tasks {
+					d.O.MaxBytes = c.maxBytes
+					st.Open()
 				}
 			}
 			d.run()
@@ -108,26 +108,26 @@ func TestBadInput(t *testing.T) {
 			var e *task.Error
 			switch {
 			case want == processor.Fail:
-				if !errors.As(d.failed, &e) || e.Kind != task.Data || e.Topic != "in" || e.Partition != int32(at) || e.Operator != c.operator || !strings.Contains(e.Error(), c.message) {
-					t.Fatalf("%s: error %v", name, d.failed)
+				if !errors.As(d.Failed, &e) || e.Kind != task.Data || e.Topic != "in" || e.Partition != int32(at) || e.Operator != c.operator || !strings.Contains(e.Error(), c.message) {
+					t.Fatalf("%s: error %v", name, d.Failed)
 				}
 				continue
 			case c.maxBytes > 0 && want == processor.DeadLetter:
 				// Here the dead letter is too large as well, and nothing is lost silently.
-				if !errors.As(d.failed, &e) || !strings.Contains(e.Error(), "dead letter") || !strings.Contains(e.Error(), c.message) {
-					t.Fatalf("%s: error %v", name, d.failed)
+				if !errors.As(d.Failed, &e) || !strings.Contains(e.Error(), "dead letter") || !strings.Contains(e.Error(), c.message) {
+					t.Fatalf("%s: error %v", name, d.Failed)
 				}
 				continue
-			case d.failed != nil:
-				t.Fatalf("%s: %v", name, d.failed)
+			case d.Failed != nil:
+				t.Fatalf("%s: %v", name, d.Failed)
 			}
 			if n := len(d.records("out")); n != 2 {
 				t.Fatalf("%s: %d good records came through, want 2", name, n)
 			}
 			letters := d.records("dead-letter")
 			skipped := int64(0)
-			for _, st := range d.tasks {
-				skipped += st.task.Stats().Skipped
+			for _, st := range d.Tasks {
+				skipped += st.Task.Stats().Skipped
 			}
 			if want == processor.Skip {
 				if len(letters) != 0 || skipped != 1 {
@@ -189,7 +189,7 @@ func TestSinkSettings(t *testing.T) {
 	d.run()
 	at := func(topic string, partition int) record.Record {
 		t.Helper()
-		for _, r := range d.logs[topic][partition] {
+		for _, r := range d.Logs[topic][partition] {
 			if !r.Control {
 				return r
 			}
@@ -249,12 +249,12 @@ func TestUndecodableInternalRecord(t *testing.T) {
 		if len(d.records("out")) != 1 {
 			t.Fatal("the sound record did not come through")
 		}
-		log := d.logs["repartition by"][0]
-		d.logs["repartition by"][0] = append(log, record.Record{Key: []byte("a\x00\x00"), Value: value, Offset: int64(len(log))})
+		log := d.Logs["repartition by"][0]
+		d.Logs["repartition by"][0] = append(log, record.Record{Key: []byte("a\x00\x00"), Value: value, Offset: int64(len(log))})
 		d.run()
 		var e *task.Error
-		if !errors.As(d.failed, &e) || e.Kind != task.Internal || e.Topic != "repartition by" || e.Offset != int64(len(log)) {
-			t.Fatalf("%s: %v", name, d.failed)
+		if !errors.As(d.Failed, &e) || e.Kind != task.Internal || e.Topic != "repartition by" || e.Offset != int64(len(log)) {
+			t.Fatalf("%s: %v", name, d.Failed)
 		}
 	}
 }

@@ -103,7 +103,7 @@ func TestProcess(t *testing.T) {
 					t.Fatalf("%s %s: got\n%s\nwant\n%s", key, cmd, strings.Join(got, "\n"), strings.Join(want, "\n"))
 				}
 				if restart {
-					d.tasks[0].restart()
+					d.Tasks[0].Restart()
 				}
 			}
 			do("a", "dump", "a dump value=0/false list=[] dict= range=")
@@ -149,36 +149,36 @@ func TestProcessingTimers(t *testing.T) {
 		d := newDriver(t, script, driverOptions{})
 		d.produce("in", 0, []byte("a"), []byte("ptimer 5000"), 10)
 		d.produce("in", 0, []byte("b"), []byte("ptimer 6000"), 20)
-		from := d.now
+		from := d.Now
 		d.run()
-		if next := d.tasks[0].task.Stats().NextTimer; next != from+5000 {
+		if next := d.Tasks[0].Task.Stats().NextTimer; next != from+5000 {
 			t.Fatalf("next timer %d, want %d", next, from+5000)
 		}
 		if restart {
-			d.tasks[0].restart()
+			d.Tasks[0].Restart()
 		}
-		d.now = from + 4999
+		d.Now = from + 4999
 		d.pass(0)
-		if n := len(d.tasks[0].pending); n != 0 {
+		if n := len(d.Tasks[0].Pending); n != 0 {
 			t.Fatal("fired too early")
 		}
 		d.pass(1)
-		if d.tasks[0].task.Stats().OldestUncommittedIn != d.now {
-			t.Fatalf("what a timer did wants a commit since %d, want %d", d.tasks[0].task.Stats().OldestUncommittedIn, d.now)
+		if d.Tasks[0].Task.Stats().OldestUncommittedIn != d.Now {
+			t.Fatalf("what a timer did wants a commit since %d, want %d", d.Tasks[0].Task.Stats().OldestUncommittedIn, d.Now)
 		}
 		d.run()
 		if n := len(d.records("out")); n != 1 || !strings.HasPrefix(string(d.records("out")[0].Value), "a timer2@") {
 			t.Fatalf("%d results: %v", n, d.rows("out"))
 		}
 		if restart {
-			d.tasks[0].restart()
+			d.Tasks[0].Restart()
 		}
 		d.pass(10_000)
 		d.run()
 		if n := len(d.records("out")); n != 2 {
 			t.Fatalf("%d results: %v", n, d.rows("out"))
 		}
-		if next := d.tasks[0].task.Stats().NextTimer; next < d.now {
+		if next := d.Tasks[0].Task.Stats().NextTimer; next < d.Now {
 			t.Fatalf("next timer %d is in the past", next)
 		}
 	}
@@ -210,8 +210,8 @@ func TestFailedTimer(t *testing.T) {
 		}
 		d.run()
 		if policy == processor.Fail {
-			if d.failed == nil || !strings.Contains(d.failed.Error(), `operator "p"`) {
-				t.Fatalf("error %v", d.failed)
+			if d.Failed == nil || !strings.Contains(d.Failed.Error(), `operator "p"`) {
+				t.Fatalf("error %v", d.Failed)
 			}
 			continue
 		}

@@ -46,8 +46,8 @@ func TestProgram(t *testing.T) {
 	send("ann", 4, 2000)
 	d.run()
 	wantRows(t, d.rows("counts"))
-	for _, st := range d.tasks {
-		st.restart()
+	for _, st := range d.Tasks {
+		st.Restart()
 	}
 	send("zoe", 0, 12001)
 	d.run()

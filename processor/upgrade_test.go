@@ -19,10 +19,10 @@ func (d *driver) upgrade(topology func(*processor.Topology)) {
 	if err != nil {
 		d.t.Fatal(err)
 	}
-	d.plan = plan
-	for _, st := range d.tasks {
-		st.sub = plan.Subs[st.sub.ID]
-		st.restart()
+	d.Plan = plan
+	for _, st := range d.Tasks {
+		st.Sub = plan.Subs[st.Sub.ID]
+		st.Restart()
 	}
 }
 

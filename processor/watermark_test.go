@@ -92,7 +92,7 @@ func TestWindowEdges(t *testing.T) {
 					t.Fatalf("%s, restart %v, step %d (%d): %d late, want %d", c.name, restart, i, s.at, got, s.late)
 				}
 				if restart {
-					d.tasks[0].restart()
+					d.Tasks[0].Restart()
 				}
 			}
 		}
@@ -116,13 +116,13 @@ func TestIdleness(t *testing.T) {
 			d.produce("in", partition, nil, fmt.Appendf(nil, `{"key":"a","at":%d}`, at), at)
 			d.run()
 		}
-		up := d.tasks[0]
+		up := d.Tasks[0]
 		send(0, 5)
 		send(0, 100)
 		if n := len(d.records("out")); n != 0 {
 			t.Fatalf("idle %s: partition 1 was never heard of, %d results", idle, n)
 		}
-		next := up.task.Stats().NextTimer
+		next := up.Task.Stats().NextTimer
 		d.pass(1000)
 		d.run()
 		if idle == 0 {
@@ -140,16 +140,16 @@ func TestIdleness(t *testing.T) {
 		}
 		// Both partitions are idle by now. The watermark moved to 99 when the first one was: or stays if both at once.
 		n := len(d.records("out"))
-		w := up.task.Stats().Watermark
+		w := up.Task.Stats().Watermark
 		if w == math.MaxInt64 {
 			t.Fatal("all idle: the watermark jumped to the end of time")
 		}
-		for _, st := range d.tasks {
-			st.restart()
+		for _, st := range d.Tasks {
+			st.Restart()
 		}
 		d.pass(5000)
 		d.run()
-		if got := up.task.Stats().Watermark; got < w || got == math.MaxInt64 {
+		if got := up.Task.Stats().Watermark; got < w || got == math.MaxInt64 {
 			t.Fatalf("watermark %d after a restart, was %d", got, w)
 		}
 		send(0, 200)
@@ -207,13 +207,13 @@ func TestOwnWatermarkGenerator(t *testing.T) {
 			t.Fatalf("step %d: %d results, want %d", i, got, c.want)
 		}
 	}
-	if w := d.tasks[0].task.Stats().Watermark; w != math.MaxInt64 {
+	if w := d.Tasks[0].Task.Stats().Watermark; w != math.MaxInt64 {
 		t.Fatalf("watermark %d", w)
 	}
 	if d.late() != 1 {
 		t.Fatalf("%d late after the end of time, want 1", d.late())
 	}
-	d.tasks[0].restart()
+	d.Tasks[0].Restart()
 	if got := send(0, 4000); got != 5 || d.late() != 2 {
 		t.Fatalf("%d results, %d late", got, d.late())
 	}
