@@ -41,7 +41,7 @@ type Options struct {
 	MaxBytes    int            // MaxRecordBytes of outputs, 0 = none
 	Batch       int            // records of one fetch and Step, at most; 0 = 64
 	Crash       float64        // probability of a crash instead of a commit
-	Skip        float64        // probability that a round of a subtask ends without a commit; 0 with Crash = 0.3
+	Skip        float64        // probability that a round of a subtask ends without a commit; 0 with Crash = 0.15
 	Behind      float64        // probability of a write-behind after a commit
 	Copy        float64        // probability of a copy of the store after a commit, for Checkpoint
 	Restore     Restore
@@ -115,7 +115,7 @@ func NewPlan(t testing.TB, plan *task.Plan, o Options) *Driver {
 		o.Now = 1_000_000
 	}
 	if o.Skip == 0 && o.Crash > 0 {
-		o.Skip = 0.3
+		o.Skip = 0.15
 	}
 	d := &Driver{T: t, Plan: plan, Logs: map[string][][]record.Record{}, O: o, Now: o.Now, rng: rand.New(rand.NewPCG(o.Seed, 7))}
 	for _, sub := range plan.Subs {
@@ -458,7 +458,8 @@ func (d *Driver) Run() {
 		quietRounds, pass = 2, 0
 	}
 	for quiet := 0; quiet < quietRounds && d.Failed == nil; {
-		if d.Round() {
+		// Nothing crashes in the last quiet round, so that all is committed.
+		if d.round(quiet < quietRounds-1) {
 			quiet = 0
 		} else {
 			quiet++
@@ -470,7 +471,9 @@ func (d *Driver) Run() {
 }
 
 // Round lets each subtask work once; it says whether one had something to do.
-func (d *Driver) Round() (busy bool) {
+func (d *Driver) Round() (busy bool) { return d.round(true) }
+
+func (d *Driver) round(faults bool) (busy bool) {
 	for _, st := range d.Tasks {
 		n := 1 + d.rng.IntN(d.O.Batch)
 		if st.Fetch(n) {
@@ -483,11 +486,9 @@ func (d *Driver) Round() (busy bool) {
 			return busy
 		}
 		switch r := d.rng.Float64(); {
-		case r < d.O.Crash:
+		case faults && r < d.O.Crash:
 			st.Restart()
-			busy = true
-		case r < d.O.Crash+d.O.Skip:
-			busy = true
+		case faults && r < d.O.Crash+d.O.Skip:
 		default:
 			busy = st.Commit() || busy
 		}
@@ -644,4 +645,15 @@ func (s *markedSource) OnEvent(slot int, at int64) int64 {
 		return m.at
 	}
 	return s.Source.OnEvent(slot, at)
+}
+
+// SetIdle makes a partition of an external topic idle, until its next record.
+func (d *Driver) SetIdle(topic string, partition int) {
+	for _, st := range d.Tasks {
+		for i, in := range st.Sub.Inputs {
+			if !in.Internal && in.Topic == topic && partition%st.S == st.Index {
+				st.Task.SetIdle(i, int32(partition))
+			}
+		}
+	}
 }
