@@ -188,6 +188,20 @@ func (w *Windows[K, V]) Each(end int64, fn func(g Group, k K, v *V) error) error
 	return err
 }
 
+// EachKey is Each with encoded keys, which Key decodes: for those who look at many windows and want most keys once. The
+// key is valid during the call.
+func (w *Windows[K, V]) EachKey(end int64, fn func(key []byte, v *V)) {
+	if win := w.at(end, false); win != nil {
+		win.c.each(false, func(key []byte, v *V) bool { fn(key, v); return true })
+	}
+}
+
+// Key decodes a key of EachKey.
+func (w *Windows[K, V]) Key(key []byte) (Group, K) {
+	k, _ := decodeUser(w.x, w.kw.kc, key, 2)
+	return groupOf(key), k
+}
+
 // Drop removes all windows that end at or before end, and moves the horizon there.
 func (w *Windows[K, V]) Drop(end int64) {
 	if end <= w.hor {
@@ -207,8 +221,19 @@ func (w *Windows[K, V]) Drop(end int64) {
 }
 
 // Next returns the lowest window end with entries.
-func (w *Windows[K, V]) Next() (end int64, ok bool) {
-	for _, win := range w.open {
+func (w *Windows[K, V]) Next() (end int64, ok bool) { return w.next(0) }
+
+// After returns the lowest window end behind end with entries.
+func (w *Windows[K, V]) After(end int64) (next int64, ok bool) {
+	i, found := w.index(end)
+	if found {
+		i++
+	}
+	return w.next(i)
+}
+
+func (w *Windows[K, V]) next(from int) (end int64, ok bool) {
+	for _, win := range w.open[from:] {
 		if win.c.live > 0 {
 			return win.end, true
 		}
@@ -223,6 +248,9 @@ func (w *Windows[K, V]) Next() (end int64, ok bool) {
 	}
 	return 0, false
 }
+
+// CacheBytes is the room of the caches of the State: what an operator keeps beside its windows is to be well below it.
+func (w *Windows[K, V]) CacheBytes() int64 { return w.x.s.cacheBytes }
 
 // Horizon is the end up to which all windows were dropped; math.MinInt64 if none ever was.
 func (w *Windows[K, V]) Horizon() int64 { return w.hor }

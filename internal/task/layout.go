@@ -102,6 +102,7 @@ type Node struct {
 	inputs  []*Node
 	due     int64
 	dueProc int64
+	ahead   int64 // of Advance
 	t       *Task
 }
 
@@ -112,6 +113,18 @@ func (n *Node) Due(at int64) {
 		if at <= n.Watermark {
 			n.t.due = true
 		}
+	}
+}
+
+// NextDue is the lowest time that Due was called with since the node fired; Never if nothing is due.
+func (n *Node) NextDue() int64 { return n.due }
+
+// Advance moves the watermark of this node, and of those behind it, to at least at, whatever its inputs say: of what is
+// called in FireProcessing only. The node fires before the Tick ends.
+func (n *Node) Advance(at int64) {
+	if at > n.Watermark {
+		n.ahead = max(n.ahead, at)
+		n.t.moved = true
 	}
 }
 

@@ -167,7 +167,7 @@ func New(env Env, lay *Layout) (*Task, error) {
 	}
 	for i := range lay.Nodes {
 		l := &lay.Nodes[i]
-		n := &Node{Watermark: unset, id: l.ID, due: never, dueProc: never, t: t}
+		n := &Node{Watermark: unset, id: l.ID, due: never, dueProc: never, ahead: unset, t: t}
 		for _, in := range l.Inputs {
 			n.inputs = append(n.inputs, t.nodes[in])
 		}
@@ -690,6 +690,7 @@ func (t *Task) advance() error {
 			} else {
 				n.combine()
 			}
+			n.Watermark = max(n.Watermark, n.ahead)
 		}
 		if n.Watermark >= n.due && n.Fire != nil {
 			n.due = never
