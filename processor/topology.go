@@ -76,6 +76,10 @@ type node struct {
 	sides             map[string]*side
 	lateTag, lateType string // of LateTo
 
+	// globals are the broadcasts that the operator reads: they are in its sub-topology, and hold back no event time of it.
+	globals []*node
+	readBy *node // of a broadcast: an operator that reads it; set when the graph is cut
+
 	groupOf func(key []byte) (statestore.Group, error) // of the keys of its stores; set before specs are
 }
 
@@ -86,16 +90,18 @@ type sourceInfo struct {
 	layout   task.InputLayout
 	open     func(b *builder) task.Source
 	internal bool
+	loads    bool // a broadcast waits for what the topic holds; set when the graph is cut
 	// Of a repartition topic: how keys and values are written.
 	keySchema, valueSchema string
 	value, key             any // format.Serde of values and keys of another topic
 }
 
 type outputInfo struct {
-	topic    string
-	internal bool
-	maxBytes int
-	value    any // format.Serde of the values
+	topic     string
+	internal  bool
+	broadcast bool // to each subtask behind it
+	maxBytes  int
+	value     any // format.Serde of the values
 }
 
 // side is a side output of a node: a *stream[T].
@@ -246,6 +252,27 @@ func (t *Topology) cut() ([]*sub, []error) {
 			}
 		}
 	}
+	for _, n := range t.nodes {
+		n.readBy = nil
+	}
+	for _, n := range t.nodes {
+		for _, b := range n.globals {
+			switch {
+			case b.t != t:
+				errs = append(errs, fmt.Errorf("%s: %s %q: %s %q belongs to another topology", n.site, n.kind, n.id, b.kind, b.id))
+			case b.readBy == nil:
+				b.readBy = n
+				group[find(b.index)] = find(n.index)
+			case find(b.index) != find(n.index):
+				errs = append(errs, fmt.Errorf("%s: %s %q: %s %q is read by %q at %s already, which runs in other subtasks, behind another KeyBy; make a second one with an id of its own for this operator", n.site, n.kind, n.id, b.kind, b.id, b.readBy.display(), b.readBy.site))
+			}
+		}
+	}
+	for _, n := range t.nodes {
+		if n.source != nil && n.source.layout.Broadcast && n.readBy == nil {
+			errs = append(errs, fmt.Errorf("%s: %s %q: no operator reads it; look it up somewhere, or leave it out", n.site, n.kind, n.id))
+		}
+	}
 	byRoot := map[int]*sub{}
 	var subs []*sub
 	for _, n := range t.nodes {
@@ -290,7 +317,7 @@ func (t *Topology) cut() ([]*sub, []error) {
 				}
 				for _, in := range s.inputs {
 					if f := in.source.from; f != nil && of(f).id < 0 {
-						errs = append(errs, fmt.Errorf("%s: key-by %q: a stream from before it is joined with one from behind it, so it would feed itself; put a KeyBy on the other stream too", f.site, f.id))
+						errs = append(errs, fmt.Errorf("%s: %s %q: a stream from before it is joined with one from behind it, so it would feed itself; put a KeyBy on the other stream too", f.site, f.kind, f.id))
 					}
 				}
 				s.id = len(ordered)
@@ -365,7 +392,11 @@ func (s *sub) compile() (errs []error) {
 		s.layout.Nodes = append(s.layout.Nodes, l)
 		if repart {
 			s.repart[n] = len(s.layout.Repartitions)
-			s.layout.Repartitions = append(s.layout.Repartitions, task.Repartition{Output: s.outputOf[n], Node: s.wm[n], ID: n.id})
+			r := task.Repartition{Output: s.outputOf[n], Node: s.wm[n], ID: n.id, Broadcast: n.output.broadcast}
+			if r.Broadcast {
+				r.Loads = s.loads(n)
+			}
+			s.layout.Repartitions = append(s.layout.Repartitions, r)
 		}
 	}
 	for i, n := range s.inputs {
@@ -377,6 +408,53 @@ func (s *sub) compile() (errs []error) {
 	}
 	slices.SortFunc(s.stores, func(a, b statestore.Spec) int { return cmp.Compare(a.Name, b.Name) })
 	return errs
+}
+
+// feeds says that nothing depends on the number of subtasks: see task.SubTopology.Feeds.
+func (s *sub) feeds() bool {
+	broadcasts := false
+	for _, n := range s.nodes {
+		if n.output != nil && n.output.internal {
+			if !n.output.broadcast {
+				return false
+			}
+			broadcasts = true
+		}
+	}
+	return broadcasts && len(s.stores) == 0
+}
+
+// loads are the inputs that a broadcast is made of: what they hold at the first start is to be there before anything else
+// is processed behind it. What comes from behind a KeyBy was not there before the first start.
+func (s *sub) loads(n *node) (inputs []int) {
+	seen := map[*node]bool{}
+	internal := false
+	var visit func(n *node)
+	visit = func(n *node) {
+		if seen[n] {
+			return
+		}
+		seen[n] = true
+		switch {
+		case n.source == nil:
+		case n.source.internal:
+			internal = true
+		default:
+			inputs = append(inputs, s.wm[n])
+		}
+		for _, in := range n.inputs {
+			visit(in)
+		}
+	}
+	visit(n)
+	if internal {
+		return nil
+	}
+	slices.Sort(inputs)
+	for _, i := range inputs {
+		s.inputs[i].source.loads = true
+	}
+	return inputs
 }
 
 // describe is the text of one sub-topology. Without places in the source it is what the fingerprint covers.
@@ -402,6 +480,9 @@ func (s *sub) describe(sites bool) string {
 				b.WriteString(" <-")
 			}
 			fmt.Fprintf(&b, " %d", number[in])
+		}
+		for _, in := range n.globals {
+			fmt.Fprintf(&b, " beside %d", number[in])
 		}
 		if sites {
 			fmt.Fprintf(&b, " (%s)", n.site)
@@ -468,9 +549,9 @@ func (t *Topology) Plan() (*task.Plan, error) {
 		for _, n := range s.nodes {
 			of[n] = s.id
 		}
-		st := &task.SubTopology{ID: s.id, Outputs: s.outputs, Stores: s.stores, Parallelism: s.parallelism, Describe: s.describe(true), New: s.newTask, KeyGroup: s.keyGroup}
+		st := &task.SubTopology{ID: s.id, Outputs: s.outputs, Stores: s.stores, Parallelism: s.parallelism, Feeds: s.feeds(), Describe: s.describe(true), New: s.newTask, KeyGroup: s.keyGroup}
 		for _, n := range s.inputs {
-			in := task.Input{Topic: n.source.topic, Internal: n.source.internal, Start: n.source.start, Idle: n.source.layout.Idle, Value: n.source.value, Key: n.source.key}
+			in := task.Input{Topic: n.source.topic, Internal: n.source.internal, Start: n.source.start, Idle: n.source.layout.Idle, Broadcast: n.source.layout.Broadcast, Load: n.source.loads, Value: n.source.value, Key: n.source.key}
 			if f := n.source.from; f != nil {
 				in.Upstream, in.Partitions = of[f], n.parallelism
 				in.KeySchema, in.ValueSchema = n.source.keySchema, n.source.valueSchema

@@ -30,6 +30,7 @@ type topologySub struct {
 	ID          int             `json:"id"`
 	Parallelism int             `json:"parallelism"`
 	Fixed       bool            `json:"fixed,omitempty"` // the program names the parallelism itself
+	Feeds       bool            `json:"feeds,omitempty"` // see task.SubTopology.Feeds
 	Inputs      []topologyInput `json:"inputs"`
 	Stores      []topologyStore `json:"stores,omitempty"`
 }
@@ -67,7 +68,7 @@ type droppedStore struct {
 func (r *resolved) record() topologyRecord {
 	var t topologyRecord
 	for _, s := range r.subs {
-		ts := topologySub{ID: s.plan.ID, Parallelism: s.parallelism, Fixed: s.plan.Parallelism != 0}
+		ts := topologySub{ID: s.plan.ID, Parallelism: s.parallelism, Fixed: s.plan.Parallelism != 0, Feeds: s.plan.Feeds}
 		for _, spec := range s.plan.Stores {
 			ts.Stores = append(ts.Stores, topologyStore{Spec: spec})
 		}

@@ -124,6 +124,8 @@ func planRescale(was topologyRecord, subtasks int, topics map[string]txn.TopicIn
 		}
 		if old.Fixed {
 			row.Then, row.Why = old.Parallelism, "the program names the number itself"
+		} else if old.Feeds {
+			row.Then = task.WithinParallelism(subtasks, counts)
 		}
 		sub.Parallelism = row.Then
 		for i := range sub.Inputs {

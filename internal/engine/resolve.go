@@ -129,6 +129,9 @@ func resolve(app string, incarnation uint64, p *task.Plan, wanted int, pinned ma
 		want := s.Parallelism
 		if want == 0 {
 			want = wanted
+			if s.Feeds {
+				want = task.WithinParallelism(wanted, counts)
+			}
 		}
 		if pin := pinned[s.ID]; pin > 0 {
 			if want != 0 && want != pin {

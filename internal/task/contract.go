@@ -26,8 +26,11 @@ type SubTopology struct {
 	// Parallelism is the wanted number of subtasks, 0 = the default: the largest common divisor of the partition
 	// counts of all inputs that is <= 16. The engine resolves it.
 	Parallelism int
-	Describe    string
-	New         func(Env) (*Task, error)
+	// Feeds: it keeps no state and writes no internal topic but broadcasts, so that any number of subtasks will do: the
+	// app's wanted number is a bound for it, and no more.
+	Feeds    bool
+	Describe string
+	New      func(Env) (*Task, error)
 	// KeyGroup is the key group of a key of a store, as its KeyCodec writes it: what routes a query to a subtask. The error
 	// is that of a key that is none of the store's, or that the program cannot write.
 	KeyGroup func(store statestore.ID, key []byte) (statestore.Group, error)

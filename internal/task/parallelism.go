@@ -5,6 +5,16 @@ import "fmt"
 // maxDefaultParallelism bounds the default number of subtasks of a sub-topology: each is one transactional producer.
 const maxDefaultParallelism = 16
 
+// WithinParallelism is the largest number of subtasks up to wanted that ResolveParallelism takes; 0 = its default.
+func WithinParallelism(wanted int, partitions []int32) int {
+	for n := wanted; n > 1; n-- {
+		if _, err := ResolveParallelism(n, partitions); err == nil {
+			return n
+		}
+	}
+	return min(wanted, 1)
+}
+
 // ResolveParallelism gives the number of subtasks of a sub-topology whose inputs have the given partition counts.
 // Subtask k owns the partitions p with p mod S = k of every input, so S must divide every count: otherwise equal keys
 // of two inputs meet on different subtasks. wanted 0 gives the largest common divisor that is <= 16.
