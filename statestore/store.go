@@ -1,6 +1,9 @@
 package statestore
 
-import "errors"
+import (
+	"context"
+	"errors"
+)
 
 // Store is the ordered byte store under one subtask. It holds only committed state: state moves from epoch record to
 // epoch record (invariant I1: the store equals the fold of the committed changelog up to its Meta). A Store is used
@@ -41,6 +44,29 @@ type Batch interface {
 	// before to become durable.
 	Commit(m Meta) error
 	// Discard ends the batch without applying it.
+	Discard()
+}
+
+// BulkStore is a Store that can take more at once than memory holds, in far less time than in batches.
+type BulkStore interface {
+	Store
+	// NewBulk starts an empty bulk, of which about so many bytes are in memory and the rest is beside the store. Nothing
+	// else is written to the store, and no other bulk is open, before it ends. When ctx ends Commit gives up.
+	NewBulk(ctx context.Context, memory int64) Bulk
+}
+
+// Bulk collects writes as a Batch does, as many as there are: of several to one key the last one counts.
+type Bulk interface {
+	Set(key, value []byte) // copies both
+	Delete(key []byte)
+	// Len is the bytes of keys and values that it was given.
+	Len() int64
+	// Full says that it should be committed, and another one begun: it has as much as can be put in order at once, the disk
+	// has no room for more, or something went wrong, which Commit tells.
+	Full() bool
+	// Commit applies the writes and the meta atomically and ends the bulk. It is durable after Store.Flush.
+	Commit(m Meta) error
+	// Discard ends the bulk without applying it.
 	Discard()
 }
 

@@ -40,6 +40,9 @@ const (
 	MidCollect              = "mid-collect"
 	MidDelete               = "mid-delete"
 	MidRestore              = "mid-restore"
+	MidBulk                 = "mid-bulk"
+	BeforeIngest            = "before-ingest"
+	AfterIngest             = "after-ingest"
 	BeforeAdopt             = "before-adopt"
 	AfterAligned            = "after-aligned"
 	MidSavepoint            = "mid-savepoint"
@@ -70,6 +73,9 @@ var points = map[string]string{
 	MidCollect:              "some of the checkpoints, or of the blobs, that are not needed are removed",
 	MidDelete:               "some of an incarnation's checkpoints, or of a savepoint, are removed, manifests first",
 	MidRestore:              "some files of a checkpoint are downloaded, beside the store",
+	MidBulk:                 "a sorted part of a changelog lies beside the store",
+	BeforeIngest:            "a changelog, or a part of it, lies beside the store as files for it",
+	AfterIngest:             "those files are the store's, together with the position that they are good for",
 	BeforeAdopt:             "all files are downloaded, beside the store",
 	AfterAligned:            "a subtask has said that it has the state of a savepoint in hand; nothing of it is uploaded",
 	MidSavepoint:            "a part of a subtask's state is uploaded to a savepoint that is running",

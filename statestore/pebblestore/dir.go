@@ -4,7 +4,7 @@
 //	<path>/FORMAT                        layout version and app id
 //	<path>/INSTANCE                      the static group member id
 //	<path>/<incarnation>/<subtask>/      a Pebble DB
-//	<path>/<incarnation>/<subtask>.*     beside it: .snapshots, .staged, .wiped are removed when the directory is opened,
+//	<path>/<incarnation>/<subtask>.*     beside it: .snapshots, .staged, .wiped, .bulk are removed when the directory is opened,
 //	                                     .quarantined holds a damaged store until the next one
 //
 // The write-ahead log is off: the changelog topics are the log. What a Flush has written survives a crash, always
@@ -63,6 +63,7 @@ const (
 	wipedSuffix      = ".wiped"
 	snapshotsSuffix  = ".snapshots"
 	stagedSuffix     = ".staged"
+	bulkSuffix       = ".bulk"
 	quarantineSuffix = ".quarantined"
 )
 
@@ -267,7 +268,7 @@ func isGarbage(name string) bool {
 	if _, err := record.ParseSubtaskID(subtask); err != nil {
 		return false
 	}
-	return slices.ContainsFunc([]string{wipedSuffix, stagedSuffix, snapshotsSuffix}, func(s string) bool {
+	return slices.ContainsFunc([]string{wipedSuffix, stagedSuffix, snapshotsSuffix, bulkSuffix}, func(s string) bool {
 		return strings.HasSuffix("."+suffix, s)
 	})
 }

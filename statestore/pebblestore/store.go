@@ -628,11 +628,16 @@ func (b *batch) Commit(m statestore.Meta) error {
 	}
 	s.unflushed += size
 	s.batchSize = written
+	s.noteMeta(m)
+	return nil
+}
+
+// noteMeta keeps what was committed.
+func (s *Store) noteMeta(m statestore.Meta) {
 	s.meta = statestore.Meta{
 		Epoch: m.Epoch, EpochRecord: bytes.Clone(m.EpochRecord), Positions: slices.Clone(m.Positions),
 	}
 	s.hasMeta = true
-	return nil
 }
 
 // iterator wraps a Pebble iterator. it is nil when the range is empty or the iterator was closed.
