@@ -101,10 +101,10 @@ func TestBuildErrors(t *testing.T) {
 				processor.Value[int](ctx, "v").Set(1)
 				record(ctx)
 			})
-		}, `setup function panicked: it is used outside of OnRecord and OnTimer`},
+		}, `setup function panicked: it is used outside of a callback for records or timers`},
 		"emit in setup": {func(t top) {
 			processor.Process(keyed(t), "p", func(ctx *processor.KeyedContext[string, event, int]) { ctx.Emit(1) })
-		}, `setup function panicked: Emit is called outside of OnRecord and OnTimer`},
+		}, `setup function panicked: Emit is called outside of a callback for records or timers`},
 		"window size": {func(t top) { processor.Aggregate(keyed(t).Window(window.Tumbling(0)), "a", count, result) }, `SITE: aggregate "a": window size is 0s, want a whole number of milliseconds, at least 1ms`},
 		"window size us": {func(t top) {
 			processor.Aggregate(keyed(t).Window(window.Tumbling(1500*time.Microsecond)), "a", count, result)

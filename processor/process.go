@@ -15,51 +15,23 @@ import (
 func Process[K comparable, T, R any](from KeyedStream[K, T], id string, setup func(ctx *KeyedContext[K, T, R]), o ...Option) KeyedStream[K, R] {
 	s := from.must()
 	n := s.n.t.add("process", spaceOperator, id, s.n).with(o)
-	n.timed = true
+	n.timed, n.emitsToSides = true, true
 	out := newKeyed[K, R](n, s.keys)
 	if setup == nil {
 		n.fail("setup function is nil")
 		return out
 	}
 	dry := &KeyedContext[K, T, R]{keyedContext: keyedContext[K]{contextBase: contextBase{n: n}, keys: s.keys}}
-	if err := runSetup(setup, dry); err != nil {
-		n.fail("%w", err)
+	if !dry.setUp(func() { setup(dry) }) {
 		return out
 	}
 	n.need(dry.onRecord != nil, "OnRecord callback")
-	if dry.onTimer != nil {
-		n.store(eventTimers, statestore.KindTimers, s.keys.schema(), "")
-		n.store(processingTimers, statestore.KindTimers, s.keys.schema(), "")
-	}
+	dry.declareTimers()
 	s.attach(func(b *builder) keyedStep[K, T] {
-		c := &KeyedContext[K, T, R]{keyedContext: keyedContext[K]{contextBase: contextBase{n: n, b: b, x: b.x, op: b.op(n), node: b.node(n)}, keys: s.keys}}
+		c := &KeyedContext[K, T, R]{keyedContext: keyedContext[K]{contextBase: newContextBase(b, n), keys: s.keys}}
 		c.next = out.s.step(b)
-		c.sides = b.sides(n)
-		if err := runSetup(setup, c); err != nil {
-			b.fail(n, err)
+		if !c.setUp(func() { setup(c) }) || !c.openTimers() {
 			return nil
-		}
-		if c.onTimer != nil {
-			if err := c.openTimers(); err != nil {
-				b.fail(n, err)
-				return nil
-			}
-		}
-		if c.onOpen != nil {
-			b.open = append(b.open, func() error {
-				if err := c.onOpen(); err != nil {
-					return fmt.Errorf("operator %q: OnOpen: %w", n.display(), err)
-				}
-				return nil
-			})
-		}
-		if c.onClose != nil {
-			b.task.OnClose(func() error {
-				if err := c.onClose(); err != nil {
-					return fmt.Errorf("operator %q: OnClose: %w", n.display(), err)
-				}
-				return nil
-			})
 		}
 		return c.step
 	})
@@ -72,8 +44,47 @@ const (
 	processingTimers = "timers.processing"
 )
 
-// runSetup runs a setup function; its panics are build errors, not the end of the program.
-func runSetup[K comparable, T, R any](setup func(*KeyedContext[K, T, R]), c *KeyedContext[K, T, R]) (err error) {
+// newContextBase makes the context of an operator in one subtask.
+func newContextBase(b *builder, n *node) contextBase {
+	return contextBase{n: n, b: b, x: b.x, op: b.op(n), node: b.node(n), sides: b.sides(n)}
+}
+
+// setUp runs a setup function; its panics are build errors, not the end of the program. OnOpen and OnClose are
+// registered with the subtask.
+func (c *contextBase) setUp(setup func()) (ok bool) {
+	if err := c.runSetup(setup); err != nil {
+		if c.b == nil {
+			c.n.fail("%w", err)
+		} else {
+			c.b.fail(c.n, err)
+		}
+		return false
+	}
+	if c.b == nil {
+		return true
+	}
+	if c.onOpen != nil {
+		c.b.open = append(c.b.open, func() error {
+			c.opening = true
+			defer func() { c.opening = false }()
+			if err := c.onOpen(); err != nil {
+				return fmt.Errorf("operator %q: OnOpen: %w", c.n.display(), err)
+			}
+			return nil
+		})
+	}
+	if c.onClose != nil {
+		c.b.task.OnClose(func() error {
+			if err := c.onClose(); err != nil {
+				return fmt.Errorf("operator %q: OnClose: %w", c.n.display(), err)
+			}
+			return nil
+		})
+	}
+	return true
+}
+
+func (c *contextBase) runSetup(setup func()) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			if f, ok := r.(*statestore.Fault); ok {
@@ -83,7 +94,7 @@ func runSetup[K comparable, T, R any](setup func(*KeyedContext[K, T, R]), c *Key
 			err = fmt.Errorf("setup function panicked: %v", r)
 		}
 	}()
-	setup(c)
+	setup()
 	return errors.Join(c.errs...)
 }
 
@@ -122,39 +133,40 @@ type KeyedContext[K comparable, T, R any] struct {
 	keyedContext[K]
 	next     keyedStep[K, R]
 	onRecord func(T) error
-	onTimer  func(Timer) error
-	onOpen   func() error
-	onClose  func() error
-	fireOne  func() error
-	popOne   func() error
-	nameKey  func(dst []byte) []byte
-	firing   *statestore.Timers[K]
-	upTo     int64
-	domain   Domain
 }
 
 // contextBase is the part of a context without types.
 type contextBase struct {
-	n    *node
-	errs []error  // of the setup
-	b    *builder // nil: the setup runs at build, there is no state
+	n       *node
+	errs    []error  // of the setup
+	b       *builder // nil: the setup runs at build, there is no state
+	names   map[string]bool
+	onOpen  func() error
+	onClose func() error
 
-	x      *task.Exec
-	op     int32
-	node   *task.Node
-	active bool           // a callback runs
-	failed error          // of an Emit or a misuse in the running callback
-	sides  map[string]any // steps behind side outputs, by tag
+	x       *task.Exec
+	op      int32
+	node    *task.Node
+	active  bool           // a callback runs
+	opening bool           // OnOpen runs
+	failed  error          // of an Emit or a misuse in the running callback
+	sides   map[string]any // steps behind side outputs, by tag
 }
 
 // keyedContext is the part of a context that knows the key but not the values: state handles hang on it.
 type keyedContext[K comparable] struct {
 	contextBase
-	keys   *keyType[K]
-	key    K
-	names  map[string]bool
-	events *statestore.Timers[K]
-	procs  *statestore.Timers[K]
+	keys    *keyType[K]
+	key     K
+	onTimer func(Timer) error
+	events  *statestore.Timers[K]
+	procs   *statestore.Timers[K]
+	fireOne func() error
+	popOne  func() error
+	nameKey func(dst []byte) []byte
+	firing  *statestore.Timers[K]
+	upTo    int64
+	domain  Domain
 }
 
 // SideContext is any context that may emit to side outputs.
@@ -172,14 +184,14 @@ func (c *keyedContext[K]) keyed() *keyedContext[K] { return c }
 func (c *KeyedContext[K, T, R]) OnRecord(f func(v T) error) { c.onRecord = f }
 
 // OnTimer sets the callback for timers. Event time and state are those of the timer's key. Flink: onTimer.
-func (c *KeyedContext[K, T, R]) OnTimer(f func(Timer) error) { c.onTimer = f }
+func (c *keyedContext[K]) OnTimer(f func(Timer) error) { c.onTimer = f }
 
 // OnOpen sets a callback that runs once before the first record, without a key. Flink: open.
-func (c *KeyedContext[K, T, R]) OnOpen(f func() error) { c.onOpen = f }
+func (c *contextBase) OnOpen(f func() error) { c.onOpen = f }
 
 // OnClose sets a callback that runs once when the subtask ends. It does not run when the process is killed, so nothing
 // may depend on it. Flink: close.
-func (c *KeyedContext[K, T, R]) OnClose(f func() error) { c.onClose = f }
+func (c *contextBase) OnClose(f func() error) { c.onClose = f }
 
 // Key is the current key.
 func (c *keyedContext[K]) Key() K { return c.key }
@@ -241,29 +253,32 @@ func (c *KeyedContext[K, T, R]) Emit(v R) {
 }
 
 // EmitAt is Emit with another event time. One that is not after the watermark is late for the operators behind.
-func (c *KeyedContext[K, T, R]) EmitAt(v R, at time.Time) {
+func (c *KeyedContext[K, T, R]) EmitAt(v R, at time.Time) { c.at("EmitAt", at, func() { c.Emit(v) }) }
+
+// at runs emit with another event time.
+func (c *contextBase) at(what string, at time.Time, emit func()) {
 	ms, ok := millis(at)
 	if !ok {
-		c.misuse("EmitAt: the time is millions of years away")
+		c.misuse("%s: the time is millions of years away", what)
 		return
 	}
 	now := c.x.Time
 	c.x.Time = ms
-	c.Emit(v)
+	emit()
 	c.x.Time = now
 }
 
 // check refuses what needs a current key outside of a callback.
 func (c *contextBase) check() {
 	if !c.active {
-		panic("it is used outside of OnRecord and OnTimer, where there is no current key, time or state")
+		panic("it is used outside of a callback for records or timers, where there is no current key, time or state")
 	}
 }
 
 // usable says that a callback runs that has not failed yet.
 func (c *contextBase) usable(what string) bool {
 	if !c.active {
-		panic(what + " is called outside of OnRecord and OnTimer")
+		panic(what + " is called outside of a callback for records or timers")
 	}
 	return c.failed == nil
 }
@@ -359,14 +374,27 @@ func (c *contextBase) done(err error) error {
 	return nil
 }
 
-// openTimers opens the stores of timers and finds out when the first is due.
-func (c *KeyedContext[K, T, R]) openTimers() (err error) {
-	state := c.b.state()
-	if c.events, err = statestore.NewTimers(state, c.n.specOf(eventTimers), c.keys.codec); err != nil {
-		return err
+// declareTimers declares the stores of timers, at build, if there is a callback for them.
+func (c *keyedContext[K]) declareTimers() {
+	if c.onTimer != nil {
+		c.n.store(eventTimers, statestore.KindTimers, c.keys.schema(), "")
+		c.n.store(processingTimers, statestore.KindTimers, c.keys.schema(), "")
 	}
-	if c.procs, err = statestore.NewTimers(state, c.n.specOf(processingTimers), c.keys.codec); err != nil {
-		return err
+}
+
+// openTimers opens the stores of timers, if there is a callback for them, and finds out when the first is due.
+func (c *keyedContext[K]) openTimers() (ok bool) {
+	if c.onTimer == nil {
+		return true
+	}
+	state := c.b.state()
+	var err error
+	if c.events, err = statestore.NewTimers(state, c.n.specOf(eventTimers), c.keys.codec); err == nil {
+		c.procs, err = statestore.NewTimers(state, c.n.specOf(processingTimers), c.keys.codec)
+	}
+	if err != nil {
+		c.b.fail(c.n, err)
+		return false
 	}
 	c.fireOne = func() error {
 		at, g, k, _, ok := c.firing.Pop(c.upTo)
@@ -400,12 +428,12 @@ func (c *KeyedContext[K, T, R]) openTimers() (err error) {
 	if at, ok := c.procs.Next(); ok {
 		c.node.DueProcessing(at)
 	}
-	return nil
+	return true
 }
 
 // fire fires the timers up to a time, each as a step of its own; those that they set themselves up to it are among
 // them. A timer that fails and is skipped is gone.
-func (c *KeyedContext[K, T, R]) fire(timers *statestore.Timers[K], domain Domain, upTo int64, due func(int64)) error {
+func (c *keyedContext[K]) fire(timers *statestore.Timers[K], domain Domain, upTo int64, due func(int64)) error {
 	c.firing, c.domain, c.upTo = timers, domain, upTo
 	for {
 		at, ok := timers.Next()

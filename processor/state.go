@@ -7,9 +7,40 @@ import (
 	"github.com/millrace-stream/millrace/statestore"
 )
 
+// StateOption is a setting of one state of an operator: a TTL, or Migrations.
+type StateOption interface{ state(*stateSettings) }
+
+type stateSettings struct {
+	ttl        *TTL
+	migrations []statestore.Migration
+}
+
+type migrationsOption []statestore.Migration
+
+func (m migrationsOption) state(s *stateSettings) { s.migrations = append(s.migrations, m...) }
+
+// Migrations gives a state migrations (statestore.Migrate): they read the values that an earlier program kept as another
+// type. For the state of an aggregation or Reduce there is MigrateState.
+func Migrations(m ...statestore.Migration) StateOption { return migrationsOption(m) }
+
+// settings are those of one state: its own, and the TTL of the operator (StateTTL) if it has none.
+func (c *contextBase) settings(o []StateOption) stateSettings {
+	s := stateSettings{ttl: c.n.ttl}
+	c.n.ttlTaken = true
+	for _, o := range o {
+		if o != nil {
+			o.state(&s)
+		}
+	}
+	if s.ttl != nil && s.ttl.After == 0 {
+		s.ttl = nil
+	}
+	return s
+}
+
 // declare notes a state of an operator at build, and finds its spec again when a subtask is made. open is false at
 // build and after an error.
-func (c *keyedContext[K]) declare(name string, kind statestore.Kind, key, val string, migrations []statestore.Migration, err error) (spec statestore.Spec, open bool) {
+func (c *contextBase) declare(name string, kind statestore.Kind, key, val string, o stateSettings, err error) (spec statestore.Spec, open bool) {
 	bad := func(format string, args ...any) {
 		c.errs = append(c.errs, fmt.Errorf("state %q: %w", name, fmt.Errorf(format, args...)))
 	}
@@ -25,19 +56,22 @@ func (c *keyedContext[K]) declare(name string, kind statestore.Kind, key, val st
 		c.names = map[string]bool{}
 	}
 	c.names[name] = true
+	if err == nil && o.ttl != nil {
+		err = o.ttl.check()
+	}
 	if err != nil {
 		bad("%w", err)
 		return spec, false
 	}
 	if c.b == nil {
-		c.n.store(name, kind, key, val).Migrations = schemasOf(migrations)
+		c.n.store(name, kind, key, val).Migrations = schemasOf(o.migrations)
 		return spec, false
 	}
 	return c.n.specOf(name), true
 }
 
 // opened collects the error of a store that could not be opened.
-func (c *keyedContext[K]) opened(name string, err error) {
+func (c *contextBase) opened(name string, err error) {
 	if err != nil {
 		c.errs = append(c.errs, fmt.Errorf("state %q: %w", name, err))
 	}
@@ -57,23 +91,48 @@ type ValueState[V any] struct{ s valueOps[V] }
 // valueOps hides the key's type from the handle.
 type valueOps[V any] interface {
 	get() *V
-	update() *V
-	set(v V)
+	update() (v *V, existed bool)
 	clear()
 }
 
 // Value makes the handle of a value state: in a setup function, with a name that is unique in the operator. V must be
-// storable. Migrations read the values that an earlier program kept as another type. State: "<operator id>/<name>".
-func Value[V any, K comparable](ctx StateContext[K], name string, migrations ...statestore.Migration) *ValueState[V] {
-	c := ctx.keyed()
-	codec, err := migratingCodec[V](migrations)
-	spec, open := c.declare(name, statestore.KindTable, c.keys.schema(), schemaOf(codec), migrations, err)
-	k := &keyedValue[K, V]{c: c}
-	if open {
-		k.t, err = statestore.NewTable(c.b.state(), spec, c.keys.codec, codec)
-		c.opened(name, err)
+// storable. State: "<operator id>/<name>".
+func Value[V any, K comparable](ctx StateContext[K], name string, o ...StateOption) *ValueState[V] {
+	return &ValueState[V]{valueOf[V](ctx.keyed(), name, "", o)}
+}
+
+// valueOf makes a table of one value for each key, with or without a time to live.
+func valueOf[V any, K comparable](c *keyedContext[K], name, aggregate string, o []StateOption) valueOps[V] {
+	set := c.settings(o)
+	codec, err := migratingCodec[V](set.migrations)
+	if set.ttl == nil {
+		k := &keyedValue[K, V]{c: c}
+		if spec, open := c.declare(name, statestore.KindTable, c.keys.schema(), schemaOf(codec), set, err); open {
+			k.t, err = statestore.NewTable(c.b.state(), spec, c.keys.codec, codec)
+			c.opened(name, err)
+		}
+		c.aggregated(name, aggregate)
+		return k
 	}
-	return &ValueState[V]{k}
+	k := &expiringValue[K, V]{c: c, life: life{ttl: *set.ttl}}
+	if spec, open := c.declare(name, statestore.KindTable, c.keys.schema(), stampedSchema(codec), set, err); open {
+		k.t, err = statestore.NewTable(c.b.state(), spec, c.keys.codec, statestore.StampedCodec(codec))
+		c.opened(name, err)
+		if err == nil {
+			c.b.sweep(c.n, k.ttl, statestore.SweepTable(k.t))
+		}
+	}
+	c.aggregated(name, aggregate)
+	return k
+}
+
+// aggregated notes at build which function of the library makes the values of a state.
+func (c *contextBase) aggregated(name, aggregate string) {
+	for i := range c.n.specs {
+		if aggregate != "" && c.b == nil && c.n.specs[i].Name == c.n.id+"/"+name {
+			c.n.specs[i].Aggregate = aggregate
+		}
+	}
 }
 
 type keyedValue[K comparable, V any] struct {
@@ -82,12 +141,10 @@ type keyedValue[K comparable, V any] struct {
 }
 
 func (k *keyedValue[K, V]) get() *V { k.c.check(); return k.t.Get(k.c.x.Group, k.c.key) }
-func (k *keyedValue[K, V]) set(v V) { k.c.check(); k.t.Set(k.c.x.Group, k.c.key, v) }
 func (k *keyedValue[K, V]) clear()  { k.c.check(); k.t.Delete(k.c.x.Group, k.c.key) }
-func (k *keyedValue[K, V]) update() *V {
+func (k *keyedValue[K, V]) update() (*V, bool) {
 	k.c.check()
-	v, _ := k.t.Update(k.c.x.Group, k.c.key)
-	return v
+	return k.t.Update(k.c.x.Group, k.c.key)
 }
 
 // Get is the value of the current key, zero if there is none.
@@ -107,10 +164,16 @@ func (s *ValueState[V]) Load() (v V, ok bool) {
 }
 
 // Set sets the value of the current key.
-func (s *ValueState[V]) Set(v V) { s.s.set(v) }
+func (s *ValueState[V]) Set(v V) {
+	p, _ := s.s.update()
+	*p = v
+}
 
 // Update changes the value of the current key in place; f gets a zero value if there is none. f must not use state.
-func (s *ValueState[V]) Update(f func(v *V)) { f(s.s.update()) }
+func (s *ValueState[V]) Update(f func(v *V)) {
+	p, _ := s.s.update()
+	f(p)
+}
 
 // Clear removes the value of the current key.
 func (s *ValueState[V]) Clear() { s.s.clear() }
@@ -125,15 +188,26 @@ type listOps[E any] interface {
 	clear()
 }
 
-// List makes the handle of a list state: see Value.
-func List[E any, K comparable](ctx StateContext[K], name string, migrations ...statestore.Migration) *ListState[E] {
+// List makes the handle of a list state: see Value. Each element has a TTL of its own.
+func List[E any, K comparable](ctx StateContext[K], name string, o ...StateOption) *ListState[E] {
 	c := ctx.keyed()
-	codec, err := migratingCodec[E](migrations)
-	spec, open := c.declare(name, statestore.KindList, c.keys.schema(), schemaOf(codec), migrations, err)
-	k := &keyedList[K, E]{c: c}
-	if open {
-		k.l, err = statestore.NewList(c.b.state(), spec, c.keys.codec, codec)
+	set := c.settings(o)
+	codec, err := migratingCodec[E](set.migrations)
+	if set.ttl == nil {
+		k := &keyedList[K, E]{c: c}
+		if spec, open := c.declare(name, statestore.KindList, c.keys.schema(), schemaOf(codec), set, err); open {
+			k.l, err = statestore.NewList(c.b.state(), spec, c.keys.codec, codec)
+			c.opened(name, err)
+		}
+		return &ListState[E]{k}
+	}
+	k := &expiringList[K, E]{c: c, life: life{ttl: *set.ttl}}
+	if spec, open := c.declare(name, statestore.KindList, c.keys.schema(), stampedSchema(codec), set, err); open {
+		k.l, err = statestore.NewList(c.b.state(), spec, c.keys.codec, statestore.StampedCodec(codec))
 		c.opened(name, err)
+		if err == nil {
+			c.b.sweep(c.n, k.ttl, statestore.SweepList(k.l))
+		}
 	}
 	return &ListState[E]{k}
 }
@@ -174,11 +248,12 @@ type mapOps[MK comparable, V any] interface {
 	clear()
 }
 
-// MapOf makes the handle of a map state: see Value. The entries are ordered by MK.
-func MapOf[MK comparable, V any, K comparable](ctx StateContext[K], name string, migrations ...statestore.Migration) *MapState[MK, V] {
+// MapOf makes the handle of a map state: see Value. The entries are ordered by MK, and each has a TTL of its own.
+func MapOf[MK comparable, V any, K comparable](ctx StateContext[K], name string, o ...StateOption) *MapState[MK, V] {
 	c := ctx.keyed()
+	set := c.settings(o)
 	keys, err := statestore.KeyCodecOf[MK]()
-	codec, err2 := migratingCodec[V](migrations)
+	codec, err2 := migratingCodec[V](set.migrations)
 	if err == nil {
 		err = err2
 	}
@@ -186,11 +261,21 @@ func MapOf[MK comparable, V any, K comparable](ctx StateContext[K], name string,
 	if err == nil {
 		schema += " / " + keys.Schema() // the map key is part of the store's key
 	}
-	spec, open := c.declare(name, statestore.KindMap, schema, schemaOf(codec), migrations, err)
-	k := &keyedMap[K, MK, V]{c: c}
-	if open {
-		k.m, err = statestore.NewMap(c.b.state(), spec, c.keys.codec, keys, codec)
+	if set.ttl == nil {
+		k := &keyedMap[K, MK, V]{c: c}
+		if spec, open := c.declare(name, statestore.KindMap, schema, schemaOf(codec), set, err); open {
+			k.m, err = statestore.NewMap(c.b.state(), spec, c.keys.codec, keys, codec)
+			c.opened(name, err)
+		}
+		return &MapState[MK, V]{k}
+	}
+	k := &expiringMap[K, MK, V]{c: c, life: life{ttl: *set.ttl}}
+	if spec, open := c.declare(name, statestore.KindMap, schema, stampedSchema(codec), set, err); open {
+		k.m, err = statestore.NewMap(c.b.state(), spec, c.keys.codec, keys, statestore.StampedCodec(codec))
 		c.opened(name, err)
+		if err == nil {
+			c.b.sweep(c.n, k.ttl, statestore.SweepMap(k.m))
+		}
 	}
 	return &MapState[MK, V]{k}
 }

@@ -216,7 +216,7 @@ func SideOutput[T any](from Operator, tag OutputTag[T]) Stream[T] {
 		s.fail("id must be 1 to 40 of a-z, 0-9 and -; make the tag with NewOutputTag")
 	}
 	switch {
-	case n.kind == "process":
+	case n.emitsToSides:
 	case n.lateTag == "":
 		s.fail("%s emits to no side output; take it from the stream that the window aggregation or Process returned", n.kind)
 	case n.lateTag != tag.id:

@@ -75,6 +75,9 @@ type node struct {
 	deadLetters       bool                   // it may write dead letters whatever the policies
 	sides             map[string]*side
 	lateTag, lateType string // of LateTo
+	emitsToSides      bool   // its context may emit to any side output
+	ttl               *TTL   // of StateTTL
+	ttlTaken          bool   // by a state
 
 	// globals are the broadcasts that the operator reads: they are in its sub-topology, and hold back no event time of it.
 	globals []*node
@@ -527,7 +530,10 @@ func (t *Topology) Plan() (*task.Plan, error) {
 			}
 		}
 		if len(n.migrations) > 0 {
-			errs = append(errs, fmt.Errorf("%s: %s: MigrateState: it has no state whose type it knows; give the migrations to the operator that keeps the state, those of Process to Value, List or MapOf", n.site, n.kind))
+			errs = append(errs, fmt.Errorf("%s: %s: MigrateState: it has no state whose type it knows; give the migrations to the operator that keeps the state, those of Process to Value, List or MapOf (Migrations)", n.site, n.kind))
+		}
+		if n.ttl != nil && !n.ttlTaken {
+			errs = append(errs, fmt.Errorf("%s: %s: StateTTL: it has no state that could expire; set it on the operator that keeps the state", n.site, n.kind))
 		}
 		for _, spec := range n.specs {
 			if other, ok := stores[spec.ID]; ok {

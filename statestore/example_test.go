@@ -17,7 +17,7 @@ type (
 )
 
 // Migrate reads the values of an earlier version of the program. In a topology the migration is given where the state is
-// declared: processor.Value[account](ctx, "account", migration), or processor.MigrateState(migration) as an option of an
+// declared: processor.Value[account](ctx, "account", processor.Migrations(migration)), or processor.MigrateState(migration) as an option of an
 // aggregation.
 func ExampleMigrate() {
 	migration := statestore.Migrate(func(a accountBefore) (account, error) {

@@ -185,6 +185,9 @@ func (s Spec) Migrates(schema string) bool {
 
 // readBy chooses the migration that values of a schema are read by; -1 = they are read directly.
 func readBy(now string, migrations []string, was string) (int, error) {
+	// A time to live does not change what a value means.
+	now, _ = unstampedSchema(now)
+	was, _ = unstampedSchema(was)
 	if was == now {
 		return -1, nil
 	}
@@ -241,6 +244,8 @@ func nothingLeft(now, was *wireType) bool {
 
 // LostFields are the fields of values stored as was that reading them as now leaves out, as paths; CanRead allows it.
 func LostFields(now, was string) []string {
+	now, _ = unstampedSchema(now)
+	was, _ = unstampedSchema(was)
 	n, err1 := parseSchema(now)
 	w, err2 := parseSchema(was)
 	if err1 != nil || err2 != nil || canRead(n, w, "") != nil {
@@ -271,10 +276,13 @@ func lost(paths []string, now, was *wireType, path string) []string {
 	return paths
 }
 
-// A fallible codec may fail on values that are not damaged.
-type fallible interface{ fallible() }
+// mayFail says that a codec may fail on values that are not damaged.
+func mayFail(codec any) bool {
+	f, ok := codec.(interface{ fails() bool })
+	return ok && f.fails()
+}
 
-func (*migratedCodec[V]) fallible() {}
+func (*migratedCodec[V]) fails() bool { return true }
 
 // check decodes a value that a migration could fail on, before anything is changed: it panics as decode does.
 func (x *values[V]) check(prefix, key, src []byte) {

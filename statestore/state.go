@@ -398,18 +398,12 @@ func newValues[V any](s *State, spec Spec, vc Codec[V]) (*values[V], error) {
 			x.version = max(x.version, v)
 			continue
 		}
-		ev, ok := vc.(Evolver[V])
-		if !ok {
-			return nil, fmt.Errorf("open state store %q: its values were written as %s, now they are %s, and %T does not implement Evolver", spec.Name, schema, vc.Schema(), vc)
-		}
-		old, err := ev.Reads(schema)
+		old, err := readerOf(vc, schema)
 		if err != nil {
 			return nil, fmt.Errorf("open state store %q: %w", spec.Name, err)
 		}
 		x.older[v] = old
-		if _, ok := old.(fallible); ok {
-			x.migrates = true
-		}
+		x.migrates = x.migrates || mayFail(old)
 	}
 	if x.announced = x.version != 0; !x.announced {
 		x.version = newest + 1

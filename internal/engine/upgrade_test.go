@@ -378,7 +378,7 @@ func TestMigrationFromSavepoint(t *testing.T) {
 	})
 	v2 := func(migrations ...statestore.Migration) func(*processor.Topology) {
 		return topology(func(ctx *processor.KeyedContext[string, event, row]) func() int64 {
-			v := processor.Value[now](ctx, "v", migrations...)
+			v := processor.Value[now](ctx, "v", processor.Migrations(migrations...))
 			return func() int64 { v.Update(func(n *now) { n.Text += "x" }); return int64(len(v.Get().Text)) }
 		})
 	}
