@@ -72,6 +72,11 @@ type Producer struct {
 	epoch []kgo.Record
 	ids   map[string][16]byte // topic ids of inputs, for TxnOffsetCommit
 
+	// Topics that are written: by name, and in the order of ProducerTopics.
+	met                 map[string]*met
+	outputs, changelogs []*met
+	unsure              bool // some are touched
+
 	mu       sync.Mutex
 	free     []*slab
 	firstErr error
@@ -132,6 +137,19 @@ func (c *Cluster) openProducer(ctx context.Context, id record.SubtaskID, topics 
 		return fail(err)
 	}
 	p.watched = p.partitions(ctx, infos)
+	p.met = map[string]*met{}
+	known := func(name string) *met {
+		if p.met[name] == nil {
+			p.met[name] = &met{id: infos[name].ID}
+		}
+		return p.met[name]
+	}
+	for _, name := range topics.Outputs {
+		p.outputs = append(p.outputs, known(name))
+	}
+	for _, name := range topics.Changelogs {
+		p.changelogs = append(p.changelogs, known(name))
+	}
 	p.epoch = make([]kgo.Record, len(topics.Changelogs))
 	act := Action{Kind: ActAsk}
 	for {
@@ -251,6 +269,9 @@ func (p *Producer) Produce(ctx context.Context, outs []record.Output) error {
 		if err != nil {
 			return err
 		}
+		if t := p.outputs[o.Topic]; t.state == unmet {
+			p.meet(t)
+		}
 		fill(r, p.topics.Outputs[o.Topic], o)
 		p.cl.Produce(p.ctx, r, p.promise)
 	}
@@ -282,6 +303,9 @@ func (p *Producer) ProduceChanges(ctx context.Context, changes []statestore.Chan
 		r, err := p.next(ctx, len(ch.Key)+len(ch.Value))
 		if err != nil {
 			return err
+		}
+		if t := p.changelogs[ch.Changelog]; t.state == unmet {
+			p.meet(t)
 		}
 		r.Topic, r.Partition = p.topics.Changelogs[ch.Changelog], p.topics.ChangelogPartition
 		r.Key, r.Value = ch.Key, ch.Value
@@ -464,6 +488,9 @@ func (p *Producer) Commit(ctx context.Context, ec EpochCommit, own func() (Owner
 		if !touched {
 			continue
 		}
+		if t := p.changelogs[i]; t.state == unmet {
+			p.meet(t)
+		}
 		p.records.Add(1)
 		p.bytes.Add(int64(len(metaKey) + len(ec.Record)))
 		p.epoch[i] = kgo.Record{Topic: p.topics.Changelogs[i], Partition: p.topics.ChangelogPartition, Key: metaKey,
@@ -583,6 +610,9 @@ func (p *Producer) flush(ctx context.Context) error {
 		return fmt.Errorf("flush: %d records are not acknowledged: %w", p.records.Load(), err)
 	}
 	if err := p.Err(); err != nil {
+		return err
+	}
+	if err := p.sameTopics(ctx); err != nil {
 		return err
 	}
 	return failpoint.Hit(failpoint.AfterFlush)

@@ -209,6 +209,7 @@ var suite = map[string]func(t *testing.T, brokers []string){
 	"BrokerTimesOut":          testBrokerTimesOut,
 	"PartsAreCommitted":       testPartsAreCommitted,
 	"TimedOutAndTruncated":    testTimedOutAndTruncated,
+	"TopicMadeAnew":           testTopicMadeAnew,
 	"ChangelogOfAbortedTxns":  testChangelogOfAbortedTxns,
 	"ChangelogPositions":      testChangelogPositions,
 	"ChangelogRetention":      testChangelogRetention,
