@@ -121,7 +121,9 @@ func NewPlan(t testing.TB, plan *task.Plan, o Options) *Driver {
 	for _, sub := range plan.Subs {
 		var counts []int32
 		for _, in := range sub.Inputs {
-			counts = append(counts, int32(len(d.Log(d.InputName(in), d.inputPartitions(in)))))
+			if !in.Broadcast {
+				counts = append(counts, int32(len(d.Log(d.InputName(in), d.inputPartitions(in)))))
+			}
 		}
 		wanted := sub.Parallelism
 		if o.Parallelism > 0 {
@@ -130,6 +132,11 @@ func NewPlan(t testing.TB, plan *task.Plan, o Options) *Driver {
 		s, err := task.ResolveParallelism(wanted, counts)
 		if err != nil {
 			t.Fatal(err)
+		}
+		for _, in := range sub.Inputs {
+			if in.Broadcast {
+				d.Log(d.InputName(in), s)
+			}
 		}
 		for i := range s {
 			d.Tasks = append(d.Tasks, &Subtask{D: d, Sub: sub, Index: i, S: s, Committed: map[string][]byte{}})
@@ -207,6 +214,12 @@ func (st *Subtask) Open() {
 				e.Partitions = append(e.Partitions, p)
 			}
 		}
+		if in.Load {
+			e.Ends = map[int32]int64{}
+			for _, p := range e.Partitions {
+				e.Ends[p] = int64(len(d.Logs[e.Topic][p]))
+			}
+		}
 		for _, other := range d.Tasks {
 			if in.Internal && other.Sub.ID == in.Upstream {
 				e.UpstreamSubtasks = other.S
@@ -219,7 +232,7 @@ func (st *Subtask) Open() {
 		for _, sub := range d.Plan.Subs {
 			for _, in := range sub.Inputs {
 				if o.Internal && in.Internal && in.Topic == o.Topic {
-					n = d.inputPartitions(in)
+					n = len(d.Logs[d.InputName(in)])
 				}
 			}
 		}

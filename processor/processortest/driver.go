@@ -146,6 +146,13 @@ func (d *Driver) settle() {
 	}
 }
 
+// Settle lets all that was sent be processed and committed. Every call of this package does it, but in the runs of Schedules:
+// there it makes sure that what was sent before is processed before what is sent after, as rules before events.
+func (d *Driver) Settle() {
+	d.tb.Helper()
+	d.finish()
+}
+
 // finish is settle at the end of a schedule.
 func (d *Driver) finish() {
 	d.tb.Helper()

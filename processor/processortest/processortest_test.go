@@ -256,6 +256,44 @@ func TestAppThatStops(t *testing.T) {
 	}
 }
 
+// limits refuses amounts above the limit of the user's country, which every subtask knows.
+func limits(t *processor.Topology) {
+	rules := processor.Broadcast(processor.From(t, processor.Topic[Count]{Name: "rules"}), "rules", func(c Count) string { return c.User })
+	orders := processor.FromKeyed(t, format.String(), processor.Topic[Order]{Name: "orders"})
+	over := processor.Process(orders, "over", func(ctx *processor.KeyedContext[string, Order, Order]) {
+		limit := processor.Lookup(ctx, rules)
+		ctx.OnRecord(func(o Order) error {
+			if c, ok := limit.Get("all"); ok && o.Amount > c.Sum {
+				ctx.Emit(o)
+			}
+			return nil
+		})
+	})
+	processor.ToTopic(over, "over")
+}
+
+func TestBroadcastsReachEverySubtask(t *testing.T) {
+	processortest.Schedules(t, limits, func(d *processortest.Driver) {
+		in := processortest.In[Order](d, "orders").Keyed(func(o Order) any { return o.User })
+		processortest.In[Count](d, "rules").SendKeyed("all", Count{User: "all", Sum: 50})
+		d.Settle()
+		for _, o := range randomOrders(30) {
+			in.Send(o)
+		}
+		out := processortest.Out[Order](d, "over")
+		var want []Order
+		for _, o := range randomOrders(30) {
+			if o.Amount > 50 {
+				want = append(want, o)
+			}
+		}
+		out.WantOrdered(want...)
+		if len(want) == 0 {
+			t.Fatal("no order is over the limit: the test shows nothing")
+		}
+	})
+}
+
 // failing is a TB whose failures can be looked at.
 type failing struct {
 	testing.TB
