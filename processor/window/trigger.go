@@ -218,18 +218,30 @@ func (t *everyEventTime) OnElement(c Context, s []byte) (Action, []byte) {
 		return Fire, s
 	}
 	if s == nil {
-		c.RegisterEventTimer(behind(c.Time(), t.ms))
+		t.register(c)
 		s = []byte{1}
 	}
 	return Continue, s
 }
 
-func (t *everyEventTime) OnEventTime(c Context, s []byte) (Action, []byte) {
+// register sets the next timer before the window's last ms.
+func (t *everyEventTime) register(c Context) {
 	next := behind(c.Time(), t.ms)
 	if _, end := c.Window(); end.IsZero() || next.Before(end.Add(-time.Millisecond)) {
 		c.RegisterEventTimer(next)
 	}
+}
+
+func (t *everyEventTime) OnEventTime(c Context, s []byte) (Action, []byte) {
+	t.register(c)
 	return Fire, s
+}
+
+func (t *everyEventTime) OnMerge(_ Context, s, other []byte) []byte {
+	if s == nil {
+		return other
+	}
+	return s
 }
 
 func (t *everyEventTime) Describe() (string, error) {
