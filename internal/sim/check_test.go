@@ -36,19 +36,20 @@ type tap struct {
 	done chan struct{}
 
 	mu      sync.Mutex
-	at      map[int32]int64 // next offset
+	at      map[string]map[int32]int64 // next offset
 	changed chan struct{}
-	records map[int32][]*kgo.Record
+	records map[string]map[int32][]*kgo.Record
 }
 
 func newTap(opts []kgo.Opt) (*tap, error) {
-	cl, err := kgo.NewClient(append(slices.Clone(opts), kgo.ConsumeTopics(topicRepart), kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.KeepControlRecords(),
+	cl, err := kgo.NewClient(append(slices.Clone(opts), kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.KeepControlRecords(),
 		kgo.ConsumeStartOffset(kgo.NewOffset().AtStart()), kgo.FetchMaxWait(driverWait*time.Millisecond), kgo.FetchMinBytes(1))...)
 	if err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	t := &tap{cl: cl, stop: cancel, done: make(chan struct{}), at: map[int32]int64{}, changed: make(chan struct{}), records: map[int32][]*kgo.Record{}}
+	t := &tap{cl: cl, stop: cancel, done: make(chan struct{}), at: map[string]map[int32]int64{}, changed: make(chan struct{}), records: map[string]map[int32][]*kgo.Record{}}
+	t.follow(repartition(1))
 	go t.run(ctx)
 	return t, nil
 }
@@ -61,10 +62,11 @@ func (t *tap) run(ctx context.Context) {
 		// The fake may send a consumer back to the log's start when a leader moves; a real gap shows in
 		// checkRepartition.
 		fs.EachRecord(func(r *kgo.Record) {
-			if !r.Attrs.IsControl() && r.Offset >= t.at[r.Partition] {
-				t.records[r.Partition] = append(t.records[r.Partition], r)
+			at, records := t.at[r.Topic], t.records[r.Topic]
+			if !r.Attrs.IsControl() && r.Offset >= at[r.Partition] {
+				records[r.Partition] = append(records[r.Partition], r)
 			}
-			t.at[r.Partition] = max(t.at[r.Partition], r.Offset+1)
+			at[r.Partition] = max(at[r.Partition], r.Offset+1)
 		})
 		close(t.changed)
 		t.changed = make(chan struct{})
@@ -74,9 +76,13 @@ func (t *tap) run(ctx context.Context) {
 
 // await returns when the tap has passed an offset, or is closed.
 func (t *tap) await(topic string, partition int32, offset int64) {
-	for topic == topicRepart {
+	if !isRepartition(topic) {
+		return
+	}
+	t.follow(topic)
+	for {
 		t.mu.Lock()
-		at, changed := t.at[partition], t.changed
+		at, changed := t.at[topic][partition], t.changed
 		t.mu.Unlock()
 		if at >= offset {
 			return
@@ -165,75 +171,84 @@ func (w *world) check(ctx context.Context) {
 		w.wrongf("harness", "plan: %v", err)
 		return
 	}
-	var changelogs []string
-	for _, s := range plan.Subs {
-		changelogs = append(changelogs, changelogsOf(s)...)
-	}
-	names := append([]string{topicIn, topicDirect, topicTotals, topicCounts, topicSums, topicDCounts, topicDead}, changelogs...)
+	names := []string{topicIn, topicDirect, topicTotals, topicCounts, topicSums, topicDCounts, topicDead, topicControl}
 	logs, err := w.readTopics(ctx, names...)
 	if err != nil {
 		w.wrongf("visible", "read everything: %v", err)
 		return
 	}
-	w.tap.mu.Lock()
-	logs[topicRepart] = w.tap.records
-	w.tap.mu.Unlock()
-
-	w.checkOnce(logs)
-	w.checkRepartition(logs)
-	w.checkWindows(logs[topicCounts], topicCounts, topicIn)
-	w.checkWindows(logs[topicDCounts], topicDCounts, topicDirect)
-	w.checkDead(logs[topicDead])
+	lines := w.lines(ctx, logs[topicControl])
+	for _, in := range lines {
+		more, err := w.readTopics(ctx, slices.DeleteFunc(in.topics(plan), func(t string) bool { return w.topicIDs[t] == "" })...)
+		if err != nil {
+			w.wrongf("visible", "read everything of incarnation %d: %v", in.no, err)
+			return
+		}
+		maps.Copy(logs, more)
+		if err := w.tapped(ctx, logs, repartition(in.no)); err != nil {
+			w.wrongf("visible", "read the repartition topic of incarnation %d: %v", in.no, err)
+			return
+		}
+	}
 	offsets, err := w.adm.FetchOffsets(ctx, app)
 	if err != nil {
 		w.wrongf("harness", "fetch offsets: %v", err)
 		return
 	}
-	histories := map[string]*history{}
-	for _, s := range plan.Subs {
-		n := w.subtasks(s, logs)
-		for k := range n {
-			h := w.checkHistory(s, k, n, logs)
-			if h == nil {
-				continue
+	for _, in := range lines {
+		for _, s := range plan.Subs {
+			if n := len(logs[in.changelogs(s)[0]]); in.last && n != in.width {
+				w.wrongf("harness", "sub-topology %d has %d subtasks with a changelog, want %d", s.ID, n, in.width)
 			}
-			histories[fmt.Sprintf("%d_%d", s.ID, k)] = h
-			last := h.epochs[len(h.epochs)-1].rec
-			for _, in := range last.Inputs {
-				o, _ := offsets.Lookup(in.Topic, in.Partition)
-				if o.At != in.Offset {
-					w.wrongf("I2", "subtask %d_%d: the last epoch record has offset %d of %s/%d, the group has %d", s.ID, k, in.Offset, in.Topic, in.Partition, o.At)
+			for k := range in.width {
+				h := w.checkHistory(in, s, k, logs)
+				if h == nil {
+					continue
+				}
+				in.histories[fmt.Sprintf("%d_%d", s.ID, k)] = h
+				w.checkDisks(in, s, k, h)
+				if !in.last {
+					continue
+				}
+				last := h.epochs[len(h.epochs)-1].rec
+				for _, in := range last.Inputs {
+					o, _ := offsets.Lookup(in.Topic, in.Partition)
+					if o.At != in.Offset {
+						w.wrongf("I2", "subtask %d_%d: the last epoch record has offset %d of %s/%d, the group has %d", s.ID, k, in.Offset, in.Topic, in.Partition, o.At)
+					}
 				}
 			}
-			w.checkDisks(s, k, h)
 		}
 	}
+	w.checkOnce(lines, logs)
+	w.checkRepartition(lines, logs)
+	w.checkWindows(lines, logs[topicCounts], topicCounts, topicIn, plan.Subs[1])
+	w.checkWindows(lines, logs[topicDCounts], topicDCounts, topicDirect, plan.Subs[2])
+	w.checkDead(lines, logs)
 	if !w.failed() {
-		w.checkSavepoints(ctx, plan, histories, logs)
+		w.checkSavepoints(ctx, plan, lines, logs)
 	}
 }
 
-func changelogsOf(s *task.SubTopology) []string {
-	names := []string{fmt.Sprintf("%s-%d-changelog", app, s.ID)}
-	for _, st := range s.Stores {
-		if st.Expiring {
-			return append(names, fmt.Sprintf("%s-%d-changelog-expiring", app, s.ID))
+// tapped puts what the tap has kept of a repartition topic into logs, when it has read all of it.
+func (w *world) tapped(ctx context.Context, logs map[string]log, topic string) error {
+	if w.topicIDs[topic] == "" {
+		return nil
+	}
+	ends, err := w.adm.ListEndOffsets(ctx, topic)
+	if err != nil {
+		return err
+	}
+	for p, e := range ends[topic] {
+		if e.Err != nil {
+			return e.Err
 		}
+		w.tap.await(topic, p, e.Offset)
 	}
-	return names
-}
-
-// subtasks is the parallelism of a sub-topology: as many changelog partitions have records, since each subtask claims.
-func (w *world) subtasks(s *task.SubTopology, logs map[string]log) int {
-	n := len(logs[changelogsOf(s)[0]])
-	want := int(w.prof.partitions)
-	if w.prof.parallelism > 0 {
-		want = w.prof.parallelism
-	}
-	if n != want {
-		w.wrongf("harness", "sub-topology %d has %d subtasks with a changelog, want %d", s.ID, n, want)
-	}
-	return min(n, want)
+	w.tap.mu.Lock()
+	defer w.tap.mu.Unlock()
+	logs[topic] = maps.Clone(w.tap.records[topic])
+	return nil
 }
 
 // good are the inputs of a topic that can be decoded, by id.
@@ -247,10 +262,11 @@ func (w *world) good(topic string) map[int64]input {
 	return m
 }
 
-// checkOnce: every input once in the running totals, per key in order, each total the sum of all before it; every timer
-// once.
-func (w *world) checkOnce(logs map[string]log) {
-	for out, in := range map[string]string{topicTotals: topicIn, topicSums: topicDirect} {
+// checkOnce: in each incarnation every input once in the running totals, per key in order, each total the sum of all before
+// it; every timer once.
+func (w *world) checkOnce(lines []*incarnation, logs map[string]log) {
+	for sub, names := range map[int][2]string{1: {topicTotals, topicIn}, 2: {topicSums, topicDirect}} {
+		out, in := names[0], names[1]
 		want := w.good(in)
 		place := map[int64]int64{} // offset of the input record, by id
 		for _, recs := range logs[in] {
@@ -261,15 +277,15 @@ func (w *world) checkOnce(logs map[string]log) {
 				}
 			}
 		}
-		timers := map[string]int{}
-		seen := map[int64]bool{}
+		timers := map[timer]int{}
 		where := map[string]int32{}
-		state := map[string]total{}
-		type lane struct {
-			key       string
-			partition int32
+		left := w.portions(lines, logs, sub, in)
+		type now struct {
+			seen  map[int64]bool
+			state total
+			last  map[int32]int64 // offset, by partition of the input
 		}
-		last := map[lane]int64{}
+		at := map[*portion]*now{}
 		for p, recs := range logs[out] {
 			for _, r := range recs {
 				var o row
@@ -282,94 +298,124 @@ func (w *world) checkOnce(logs map[string]log) {
 				}
 				where[o.Key] = p
 				if o.Timer > 0 {
-					timers[fmt.Sprint(o.Key, "@", o.Timer)]++
+					timers[timer{o.Key, o.Timer}]++
 					continue
 				}
 				i, ok := want[o.ID]
-				switch {
-				case !ok:
+				for len(left[o.Key]) > 1 && len(left[o.Key][0].ids) == 0 {
+					left[o.Key] = left[o.Key][1:]
+				}
+				if !ok || len(left[o.Key]) == 0 {
 					w.wrongf("once", "%s has a result of input %d of %s, which was not sent", out, o.ID, in)
 					continue
-				case seen[o.ID]:
-					w.wrongf("once", "%s has the result of input %d twice (again at %d/%d)", out, o.ID, p, r.Offset)
+				}
+				now1 := left[o.Key][0]
+				n := at[now1]
+				if n == nil {
+					n = &now{map[int64]bool{}, now1.base, map[int32]int64{}}
+					at[now1] = n
+				}
+				switch {
+				case n.seen[o.ID]:
+					w.wrongf("once", "%s has the result of input %d twice in incarnation %d (again at %d/%d)", out, o.ID, now1.in.no, p, r.Offset)
 				case i.event.Key != o.Key:
 					w.wrongf("once", "%s has input %d under key %s, want %s", out, o.ID, o.Key, i.event.Key)
+				case !now1.ids[o.ID]:
+					w.wrongf("once", "%s has a result of input %d of %s at %d/%d, where those of incarnation %d are, which has not committed it", out, o.ID, in, p, r.Offset, now1.in.no)
 				}
-				seen[o.ID] = true
-				t := state[o.Key]
-				t.add(i.event)
-				state[o.Key] = t
-				if t.N != o.N || t.Sum != o.Sum {
-					w.wrongf("state in output", "%s/%d offset %d: total of key %s after input %d is %d records, sum %d; want %d, %d", out, p, r.Offset, o.Key, o.ID, o.N, o.Sum, t.N, t.Sum)
-					state[o.Key] = total{N: o.N, Sum: o.Sum, IDs: t.IDs}
+				n.seen[o.ID] = true
+				delete(now1.ids, o.ID)
+				n.state.add(i.event)
+				if n.state.N != o.N || n.state.Sum != o.Sum {
+					w.wrongf("state in output", "%s/%d offset %d: total of key %s after input %d is %d records, sum %d; want %d, %d", out, p, r.Offset, o.Key, o.ID, o.N, o.Sum, n.state.N, n.state.Sum)
+					n.state = total{N: o.N, Sum: o.Sum, IDs: n.state.IDs}
 				}
-				l := lane{o.Key, i.partition}
-				if place[o.ID] < last[l] {
-					w.wrongf("order", "%s: input %d of key %s (offset %d of %s/%d) comes after offset %d", out, o.ID, o.Key, place[o.ID], in, i.partition, last[l])
+				if place[o.ID] < n.last[i.partition] {
+					w.wrongf("order", "%s: input %d of key %s (offset %d of %s/%d) comes after offset %d", out, o.ID, o.Key, place[o.ID], in, i.partition, n.last[i.partition])
 				}
-				last[l] = place[o.ID]
+				n.last[i.partition] = place[o.ID]
 			}
 		}
-		for id := range want {
-			if !seen[id] {
-				w.wrongf("once", "%s lacks input %d of %s", out, id, in)
+		for _, portions := range left {
+			for _, p := range portions {
+				for id := range p.ids {
+					w.wrongf("once", "%s lacks input %d of %s in incarnation %d", out, id, in, p.in.no)
+				}
 			}
 		}
-		if out != topicTotals {
-			continue
-		}
-		wantTimers := map[string]bool{}
-		for _, i := range want {
-			if !strings.HasPrefix(i.event.Key, closingKey) {
-				wantTimers[fmt.Sprint(i.event.Key, "@", timerOf(i.event.At))] = true
-			}
-		}
-		for t, n := range timers {
-			if n != 1 || !wantTimers[t] {
-				w.wrongf("timers", "timer %s fired %d times, want %v", t, n, wantTimers[t])
-			}
-		}
-		for t := range wantTimers {
-			if timers[t] == 0 {
-				w.wrongf("timers", "timer %s never fired", t)
-			}
+		if out == topicTotals {
+			w.checkTimers(lines, timers, want)
 		}
 	}
 }
 
-// checkRepartition: every decodable input once on the repartition topic.
-func (w *world) checkRepartition(logs map[string]log) {
-	want := w.good(topicIn)
-	seen := map[int64]bool{}
-	for p := range logs[topicRepart] {
-		for _, e := range w.inputsOf(logs, topicRepart, p, 0, math.MaxInt64) {
-			if _, ok := want[e.ID]; !ok || seen[e.ID] {
-				w.wrongf("once", "the repartition topic has input %d twice, or it was never sent", e.ID)
-			}
-			seen[e.ID] = true
+type timer struct {
+	key string
+	at  int64
+}
+
+func (w *world) checkTimers(lines []*incarnation, fired map[timer]int, inputs map[int64]input) {
+	want := map[timer]int{}
+	for _, i := range inputs {
+		if t := (timer{i.event.Key, timerOf(i.event.At)}); !strings.HasPrefix(t.key, closingKey) && want[t] == 0 {
+			want[t] = times(lines, 1, t.key, t.at, func(r *txn.EpochRecord) int64 { return watermark(r, "total") })
 		}
 	}
-	if len(seen) != len(want) {
-		w.wrongf("once", "the repartition topic has %d of %d inputs", len(seen), len(want))
+	for t, n := range fired {
+		if n != want[t] {
+			w.wrongf("timers", "timer %v fired %d times, want %d", t, n, want[t])
+		}
+	}
+	for t, n := range want {
+		if n > 0 && fired[t] == 0 {
+			w.wrongf("timers", "timer %v never fired", t)
+		}
 	}
 }
 
-// checkWindows: every window once, with all of its records.
-func (w *world) checkWindows(l log, out, in string) {
-	type cell struct {
-		key string
-		end int64
+// checkRepartition: in each incarnation every decodable input that was processed once on the repartition topic.
+func (w *world) checkRepartition(lines []*incarnation, logs map[string]log) {
+	for _, in := range lines {
+		want := map[int64]bool{}
+		for p := range w.prof.partitions {
+			for _, e := range w.inputsOf(logs, topicIn, p, in.from(topicIn, p), in.to(0, topicIn, p)) {
+				want[e.ID] = true
+			}
+		}
+		topic := repartition(in.no)
+		seen := map[int64]bool{}
+		for p := range logs[topic] {
+			for _, e := range w.inputsOf(logs, topic, p, 0, math.MaxInt64) {
+				if !want[e.ID] || seen[e.ID] {
+					w.wrongf("once", "the repartition topic of incarnation %d has input %d twice, or it was never sent", in.no, e.ID)
+				}
+				seen[e.ID] = true
+			}
+		}
+		if len(seen) != len(want) {
+			w.wrongf("once", "the repartition topic of incarnation %d has %d of %d inputs", in.no, len(seen), len(want))
+		}
 	}
-	want := map[cell]total{}
+}
+
+// checkWindows: every window once in each incarnation that has closed it, with all of its records.
+func (w *world) checkWindows(lines []*incarnation, l log, out, in string, sub *task.SubTopology) {
+	var store statestore.ID
+	for _, st := range sub.Stores {
+		if st.Kind == statestore.KindWindows {
+			store = st.ID
+		}
+	}
+	want := map[windowKey]total{}
 	for _, i := range w.good(in) {
 		if !strings.HasPrefix(i.event.Key, closingKey) {
-			c := cell{i.event.Key, windowOf(i.event.At)}
+			c := windowKey{windowOf(i.event.At), i.event.Key}
 			t := want[c]
 			t.add(i.event)
 			want[c] = t
 		}
 	}
-	seen := map[cell]bool{}
+	seen := map[windowKey]int{}
 	for p, recs := range l {
 		for _, r := range recs {
 			var o count
@@ -377,32 +423,44 @@ func (w *world) checkWindows(l log, out, in string) {
 				w.wrongf("windows", "%s/%d offset %d: %v", out, p, r.Offset, err)
 				continue
 			}
-			c := cell{o.Key, o.End}
-			if seen[c] {
-				w.wrongf("windows", "%s has the window of %s ending %d twice (again at %d/%d)", out, o.Key, o.End, p, r.Offset)
-			}
-			seen[c] = true
+			c := windowKey{o.End, o.Key}
+			seen[c]++
 			if got := (total{o.N, o.Sum, o.IDs}); got != want[c] {
 				w.wrongf("windows", "%s: window of %s ending %d is %v, want %v", out, o.Key, o.End, got, want[c])
 			}
 		}
 	}
 	for c := range want {
-		if !seen[c] {
-			w.wrongf("windows", "%s lacks the window of %s ending %d", out, c.key, c.end)
+		n := times(lines, sub.ID, c.key, c.end, func(r *txn.EpochRecord) int64 { return horizon(r, store) })
+		switch got := seen[c]; {
+		case got < n:
+			w.wrongf("windows", "%s lacks the window of %s ending %d: it is there %d times, want %d", out, c.key, c.end, got, n)
+		case got > n:
+			w.wrongf("windows", "%s has the window of %s ending %d %d times, want %d", out, c.key, c.end, got, n)
 		}
 	}
 }
 
-// checkDead: every record that cannot be decoded once in the dead-letter topic, as it was.
-func (w *world) checkDead(l log) {
+// checkDead: every record that cannot be decoded once in the dead-letter topic for each incarnation that has processed it,
+// as it was.
+func (w *world) checkDead(lines []*incarnation, logs map[string]log) {
 	left := map[string]int{}
-	for _, in := range w.src.sent {
-		if in.bad {
-			left[string(in.value())]++
+	for sub, topic := range map[int]string{0: topicIn, 2: topicDirect} {
+		for p, recs := range logs[topic] {
+			for _, r := range recs {
+				var e event
+				if json.Unmarshal(r.Value, &e) == nil {
+					continue
+				}
+				for _, in := range lines {
+					if r.Offset >= in.from(topic, p) && r.Offset < in.to(sub, topic, p) {
+						left[string(r.Value)]++
+					}
+				}
+			}
 		}
 	}
-	for _, recs := range l {
+	for _, recs := range logs[topicDead] {
 		for _, r := range recs {
 			left[string(r.Value)]--
 		}
@@ -421,7 +479,7 @@ func (w *world) inputsOf(logs map[string]log, topic string, p int32, from, to in
 	var es []event
 	for ; i < len(recs) && recs[i].Offset < to; i++ {
 		var e event
-		if topic == topicRepart {
+		if isRepartition(topic) {
 			if len(recs[i].Value) > 0 && recs[i].Value[0] != 0 {
 				continue // a watermark, or a barrier
 			}
@@ -471,15 +529,30 @@ type history struct {
 
 // checkHistory takes the changelogs apart into epochs and checks each: numbers without holes, one record each,
 // positions that fit, offsets that never go back, and changes that are exactly what the inputs of the epoch make.
-func (w *world) checkHistory(s *task.SubTopology, k, n int, logs map[string]log) *history {
+func (w *world) checkHistory(in *incarnation, s *task.SubTopology, k int, logs map[string]log) *history {
 	h := &history{sub: s, index: k}
 	name := fmt.Sprintf("subtask %d_%d", s.ID, k)
+	if in.no > 1 {
+		name += fmt.Sprintf(" of incarnation %d", in.no)
+	}
 	meta := statestore.MetaKey()
 	byEpoch := map[uint64]*epoch{}
-	changelogs := changelogsOf(s)
+	changelogs := in.changelogs(s)
+	for _, topic := range changelogs {
+		h.logs = append(h.logs, logs[topic][int32(k)])
+	}
+	// What an incarnation begins with is written without an epoch record; its first epoch begins behind it.
+	first, ok := h.first()
+	if !ok && !in.last {
+		return nil // nothing was committed before the next incarnation began
+	}
+	var base [][]*kgo.Record
 	for c, topic := range changelogs {
-		recs := logs[topic][int32(k)]
-		h.logs = append(h.logs, recs)
+		recs := h.logs[c]
+		if ok {
+			n := sort.Search(len(recs), func(i int) bool { return recs[i].Offset >= first.Positions[c] })
+			base, recs = append(base, recs[:n]), recs[n:]
+		}
 		var open []*kgo.Record
 		last := uint64(0)
 		next := int64(0) // position after the last epoch record
@@ -529,7 +602,8 @@ func (w *world) checkHistory(s *task.SubTopology, k, n int, logs map[string]log)
 		return nil
 	}
 	m := &model{w: w, name: name, sub: s, totals: map[string]total{}, windows: map[windowKey]total{}}
-	at := map[record.TopicPartition]int64{}
+	at := maps.Clone(in.at)
+	m.checkBase(in, k, base, logs)
 	for i, no := range numbers {
 		e := byEpoch[no]
 		h.epochs = append(h.epochs, *e)
@@ -542,19 +616,22 @@ func (w *world) checkHistory(s *task.SubTopology, k, n int, logs map[string]log)
 				w.wrongf("epochs", "%s: epoch %d says touched %v, its records are at %v", name, no, e.rec.Touched, e.at)
 			}
 		}
+		if e.rec.Incarnation != in.no {
+			w.wrongf("epochs", "%s: epoch %d is of incarnation %d", name, no, e.rec.Incarnation)
+		}
 		m.begin()
-		for _, in := range e.rec.Inputs {
-			tp := record.TopicPartition{Topic: in.Topic, Partition: in.Partition}
-			if in.Partition%int32(n) != int32(k) {
+		for _, i := range e.rec.Inputs {
+			tp := record.TopicPartition{Topic: i.Topic, Partition: i.Partition}
+			if int(i.Partition)%in.width != k || i.Topic != in.source(s.ID) {
 				w.wrongf("epochs", "%s: epoch %d has partition %s, which is not its own", name, no, tp)
 			}
-			if in.Offset < at[tp] {
-				w.wrongf("monotone", "%s: the offset of %s goes from %d back to %d at epoch %d", name, tp, at[tp], in.Offset, no)
+			if i.Offset < at[tp] {
+				w.wrongf("monotone", "%s: the offset of %s goes from %d back to %d at epoch %d", name, tp, at[tp], i.Offset, no)
 			}
-			for _, ev := range w.inputsOf(logs, in.Topic, in.Partition, at[tp], in.Offset) {
+			for _, ev := range w.inputsOf(logs, i.Topic, i.Partition, at[tp], i.Offset) {
 				m.apply(ev)
 			}
-			at[tp] = in.Offset
+			at[tp] = i.Offset
 		}
 		m.compare(e)
 		if w.failed() {
@@ -578,6 +655,95 @@ type model struct {
 	windows map[windowKey]total
 	keys    map[string]bool
 	cells   map[windowKey]bool
+}
+
+// first is the record of the first epoch.
+func (h *history) first() (*txn.EpochRecord, bool) {
+	for _, recs := range h.logs {
+		for _, r := range recs {
+			if bytes.Equal(r.Key, statestore.MetaKey()) {
+				if er, err := txn.DecodeEpochRecord(r.Value); err == nil && er.Epoch == 1 {
+					return er, true
+				}
+			}
+		}
+	}
+	return nil, false
+}
+
+// checkBase makes the state that the subtask's incarnation begins with, out of the inputs before its savepoint, and wants just
+// that in front of the first epoch.
+func (m *model) checkBase(in *incarnation, k int, base [][]*kgo.Record, logs map[string]log) {
+	if len(m.sub.Stores) == 0 {
+		return
+	}
+	mine := func(key string) bool { return int(m.w.partitionOf(key))%in.width == k }
+	m.begin()
+	for _, e := range in.before(logs, []string{1: topicIn, 2: topicDirect}[m.sub.ID]) {
+		if mine(e.Key) {
+			m.apply(e)
+		}
+	}
+	got := map[string][]byte{}
+	for _, recs := range base {
+		for _, r := range recs {
+			got[string(r.Key)] = r.Value
+		}
+	}
+	for _, st := range m.sub.Stores {
+		if st.Kind != statestore.KindTable && st.Kind != statestore.KindWindows {
+			continue
+		}
+		want := map[windowKey]total{}
+		for key, t := range m.totals {
+			if st.Kind == statestore.KindTable {
+				want[windowKey{key: key}] = t
+			}
+		}
+		for c, t := range m.windows {
+			if st.Kind == statestore.KindWindows && c.end > in.passed(m.sub.ID, c.key, func(r *txn.EpochRecord) int64 { return horizon(r, st.ID) }) {
+				want[c] = t
+			}
+		}
+		have := map[windowKey]total{}
+		for key, value := range got {
+			if binary.BigEndian.Uint32([]byte(key)) != uint32(st.ID) {
+				continue
+			}
+			c, t, err := decodeEntry(st.Kind, []byte(key), value)
+			if err != nil {
+				m.w.wrongf("incarnations", "%s: base: %s: entry %x: %v", m.name, st.Name, key, err)
+			}
+			have[c] = t
+		}
+		if !maps.Equal(have, want) {
+			m.w.wrongf("incarnations", "%s began with %s of %v, the inputs before its savepoint make %v", m.name, st.Name, have, want)
+		}
+		if len(have) > 0 {
+			m.w.hit("incarnation with state", -1)
+		}
+	}
+}
+
+// decodeEntry reads an entry of a table or of windows.
+func decodeEntry(kind statestore.Kind, key, value []byte) (c windowKey, t total, err error) {
+	keys, err := statestore.KeyCodecOf[string]()
+	if err != nil {
+		return c, t, err
+	}
+	rest := key[4:]
+	if kind == statestore.KindWindows {
+		c.end = int64(binary.BigEndian.Uint64(rest) ^ 1<<63)
+		rest = rest[8:]
+	}
+	if c.key, rest, err = keys.Decode(rest[2:]); err != nil || len(rest) > 0 {
+		return c, t, fmt.Errorf("key: %w, %d bytes left", err, len(rest))
+	}
+	_, n := binary.Uvarint(value)
+	if n <= 0 {
+		return c, t, errors.New("it has no value")
+	}
+	return c, t, totalCodec().Decode(value[n:], &t)
 }
 
 func (m *model) begin() { m.keys, m.cells = map[string]bool{}, map[windowKey]bool{} }
@@ -605,11 +771,6 @@ func (m *model) compare(e *epoch) {
 	for _, h := range e.rec.Horizons {
 		horizons[h.Store] = h.End
 	}
-	keys, err := statestore.KeyCodecOf[string]()
-	if err != nil {
-		w.wrongf("harness", "%v", err)
-		return
-	}
 	for _, st := range m.sub.Stores {
 		if st.Kind != statestore.KindTable && st.Kind != statestore.KindWindows {
 			continue
@@ -621,27 +782,13 @@ func (m *model) compare(e *epoch) {
 				if binary.BigEndian.Uint32(r.Key) != uint32(st.ID) {
 					continue
 				}
-				rest := r.Key[4:]
-				var c windowKey
-				if st.Kind == statestore.KindWindows {
-					c.end = int64(binary.BigEndian.Uint64(rest) ^ 1<<63)
-					rest = rest[8:]
-				}
-				if c.key, rest, err = keys.Decode(rest[2:]); err != nil || len(rest) > 0 {
-					w.wrongf("state", "%s: epoch %d: key %x of %s: %v, %d bytes left", m.name, no, r.Key, st.Name, err, len(rest))
+				c, got, err := decodeEntry(st.Kind, r.Key, r.Value)
+				if err != nil {
+					w.wrongf("state", "%s: epoch %d: entry %x of %s: %v", m.name, no, r.Key, st.Name, err)
 					continue
 				}
 				seen[c] = true
-				_, n := binary.Uvarint(r.Value)
-				var got, want total
-				if n <= 0 {
-					w.wrongf("state", "%s: epoch %d: %s of %v has no value", m.name, no, st.Name, c)
-					continue
-				}
-				if err := totalCodec().Decode(r.Value[n:], &got); err != nil {
-					w.wrongf("state", "%s: epoch %d: %s of %v: %v", m.name, no, st.Name, c, err)
-					continue
-				}
+				var want total
 				touched := m.keys[c.key]
 				want = m.totals[c.key]
 				if st.Kind == statestore.KindWindows {
@@ -670,18 +817,18 @@ func (m *model) compare(e *epoch) {
 
 // checkDisks: every store on every disk, those that crashes left included, is the fold of the committed changelog up
 // to its own position (I1). The last owner's store is up to date.
-func (w *world) checkDisks(s *task.SubTopology, k int, h *history) {
+func (w *world) checkDisks(in *incarnation, s *task.SubTopology, k int, h *history) {
 	newest := uint64(0)
 	name := fmt.Sprintf("%d_%d", s.ID, k)
 	for _, d := range w.disks {
-		path := "state/1/" + name
+		path := fmt.Sprintf("state/%d/%s", in.no, name)
 		if _, err := d.fs.Stat(path); errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
-		err := d.open(w, name, s, func(st statestore.Store) error {
+		err := d.open(w.identity(in, name, s), func(st statestore.Store) error {
 			meta, ok := st.Meta()
-			if !ok {
-				return nil
+			if !ok || in.base != nil && meta.Epoch == 0 {
+				return nil // what the incarnation begins with, which does not count yet
 			}
 			newest = max(newest, meta.Epoch)
 			got, err := dump(st)
@@ -710,18 +857,18 @@ func (w *world) checkDisks(s *task.SubTopology, k int, h *history) {
 			w.wrongf("I1", "store of subtask %s on the disk of %s: %v", name, d.name, err)
 		}
 	}
-	if last := h.epochs[len(h.epochs)-1].rec.Epoch; newest != last {
+	if last := h.epochs[len(h.epochs)-1].rec.Epoch; in.last && newest != last {
 		w.wrongf("I1", "after a graceful stop the newest store of subtask %s is at epoch %d, the changelog at %d", name, newest, last)
 	}
 }
 
-func (d disk) open(w *world, subtask string, s *task.SubTopology, fn func(statestore.Store) error) error {
+func (d disk) open(id statestore.Identity, fn func(statestore.Store) error) error {
 	dir, err := pebblestore.OpenDir("state", app, pebblestore.Options{FS: d.fs, CacheBytes: 1 << 20, MinFreeBytes: -1})
 	if err != nil {
 		return err
 	}
 	defer dir.Close()
-	st, err := dir.Open(w.identity(subtask, s))
+	st, err := dir.Open(id)
 	if err != nil {
 		return err
 	}
@@ -729,9 +876,9 @@ func (d disk) open(w *world, subtask string, s *task.SubTopology, fn func(states
 }
 
 // identity is what the engine opens a store with.
-func (w *world) identity(subtask string, s *task.SubTopology) statestore.Identity {
-	id := statestore.Identity{App: app, ClusterID: w.clusterID, Incarnation: 1, Subtask: subtask}
-	for _, c := range changelogsOf(s) {
+func (w *world) identity(in *incarnation, subtask string, s *task.SubTopology) statestore.Identity {
+	id := statestore.Identity{App: app, ClusterID: w.clusterID, Incarnation: in.no, Subtask: subtask}
+	for _, c := range in.changelogs(s) {
 		id.Changelogs = append(id.Changelogs, w.topicIDs[c])
 	}
 	return id

@@ -31,7 +31,7 @@ const (
 	topicSums    = "sums"
 	topicDCounts = "direct-counts"
 	topicDead    = app + "-dead-letter"
-	topicRepart  = app + "-by-key-repartition"
+	topicControl = app + "-control"
 
 	windowSize = 2 * time.Second
 	outOfOrder = 1500 * time.Millisecond

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"time"
 
 	"github.com/millrace-stream/millrace/checkpoint"
@@ -55,10 +56,25 @@ type asked struct {
 	after   time.Duration // until it dies
 	timeout time.Duration
 	resume  time.Duration // from a stop
+	// subtasks says that the app is rescaled, which takes a savepoint, to the first of these numbers that it has not; nil = it
+	// is not.
+	subtasks []int
 }
 
-// takeSavepoint is the life of a command that takes a savepoint.
+// takeSavepoint takes a savepoint. In a calm run somebody tries again twice if it fails.
 func (w *world) takeSavepoint(s asked) {
+	name := s.name
+	for try := 1; ; try++ {
+		if w.trySavepoint(s) == nil || try == 3 || !w.calm || !w.faulty() {
+			return
+		}
+		pause(time.Second)
+		s.name = fmt.Sprintf("%s.%d", name, try)
+	}
+}
+
+// trySavepoint is the life of a command that takes a savepoint.
+func (w *world) trySavepoint(s asked) error {
 	n := newNetwork(w, "command "+s.name)
 	w.mu.Lock()
 	w.commands = append(w.commands, n)
@@ -78,8 +94,14 @@ func (w *world) takeSavepoint(s asked) {
 		defer t.Stop()
 	}
 	err := w.command(ctx, n, func(cluster *txn.Cluster, control *txn.Control) error {
-		w.note("savepoint %s is asked for, stop %v", s.name, s.stop)
-		sp, err := engine.TakeSavepoint(ctx, cluster, control, w.bucket, engine.SavepointOptions{Name: s.name, Stop: s.stop, Timeout: s.timeout, By: "sim"})
+		w.note("savepoint %s is asked for, stop %v, subtasks %v", s.name, s.stop, s.subtasks)
+		var sp *checkpoint.Savepoint
+		var err error
+		if s.subtasks != nil {
+			sp, err = w.rescale(ctx, cluster, control, s)
+		} else {
+			sp, err = engine.TakeSavepoint(ctx, cluster, control, w.bucket, engine.SavepointOptions{Name: s.name, Stop: s.stop, Timeout: s.timeout, By: "sim"})
+		}
 		if err == nil && sp.Status != checkpoint.StatusCompleted {
 			w.wrongf("savepoints", "%s ended without an error, and is %s", s.name, sp.Status)
 		}
@@ -87,9 +109,16 @@ func (w *world) takeSavepoint(s asked) {
 	})
 	n.cut()
 	w.note("savepoint %s: %v", s.name, err)
+	if err == nil {
+		w.mu.Lock()
+		w.completed = append(w.completed, s.name)
+		w.mu.Unlock()
+	}
 	switch {
 	case err != nil:
 		w.hit("savepoint failed", -1)
+	case s.subtasks != nil:
+		w.hit("rescaled", -1)
 	case s.stop:
 		w.hit("savepoint completed with stop", -1)
 	default:
@@ -99,6 +128,7 @@ func (w *world) takeSavepoint(s asked) {
 		pause(s.resume)
 		w.resume()
 	}
+	return err
 }
 
 // command runs f with what a command of the app has.
@@ -141,7 +171,7 @@ func (w *world) resume() {
 // checkSavepoints: every completed savepoint is a consistent cut. Each part is the fold of its changelog at the epoch that it
 // names, and what the totals behind the repartition topic hold together is the fold of the records of "in" below the offsets of
 // their source in the savepoint: none that is behind the cut, and none that is before it is missing.
-func (w *world) checkSavepoints(ctx context.Context, plan *task.Plan, histories map[string]*history, logs map[string]log) {
+func (w *world) checkSavepoints(ctx context.Context, plan *task.Plan, lines []*incarnation, logs map[string]log) {
 	if w.bucket == nil {
 		return
 	}
@@ -156,25 +186,25 @@ func (w *world) checkSavepoints(ctx context.Context, plan *task.Plan, histories 
 		case l.Err != nil:
 			w.wrongf("savepoints", "%s: %v", l.Name, l.Err)
 		case l.Savepoint.Status == checkpoint.StatusCompleted:
-			w.checkCut(ctx, sps, l.Savepoint, plan, histories, logs)
+			i := slices.IndexFunc(lines, func(in *incarnation) bool { return in.no == l.Savepoint.Incarnation })
+			if i < 0 {
+				w.wrongf("savepoints", "%s is of incarnation %d", l.Name, l.Savepoint.Incarnation)
+				continue
+			}
+			w.checkCut(ctx, sps, l.Savepoint, plan, lines[i], logs)
 		}
 	}
 }
 
-func (w *world) checkCut(ctx context.Context, sps *checkpoint.Savepoints, sp *checkpoint.Savepoint, plan *task.Plan, histories map[string]*history, logs map[string]log) {
+func (w *world) checkCut(ctx context.Context, sps *checkpoint.Savepoints, sp *checkpoint.Savepoint, plan *task.Plan, line *incarnation, logs map[string]log) {
 	w.hit("savepoint checked", -1)
 	want, got := map[string]total{}, map[string]total{}
-	keys, err := statestore.KeyCodecOf[string]()
-	if err != nil {
-		w.wrongf("harness", "%v", err)
-		return
-	}
 	subtasks := 0
 	for _, s := range plan.Subs {
-		for k := range w.subtasks(s, logs) {
+		for k := range line.width {
 			subtasks++
 			name := fmt.Sprintf("%d_%d", s.ID, k)
-			h, m := histories[name], sp.Subtask(name)
+			h, m := line.histories[name], sp.Subtask(name)
 			if h == nil || m == nil {
 				w.wrongf("savepoints", "%s: subtask %s has history %v, is in it %v", sp.Name, name, h != nil, m != nil)
 				return
@@ -222,16 +252,11 @@ func (w *world) checkCut(ctx context.Context, sps *checkpoint.Savepoints, sp *ch
 					if binary.BigEndian.Uint32([]byte(key)) != uint32(st.ID) {
 						continue
 					}
-					word, rest, err := keys.Decode([]byte(key)[6:])
-					_, n := binary.Uvarint([]byte(value))
-					var t total
-					if err == nil && n > 0 {
-						err = totalCodec().Decode([]byte(value)[n:], &t)
-					}
-					if err != nil || len(rest) > 0 || n <= 0 {
+					c, t, err := decodeEntry(st.Kind, []byte(key), []byte(value))
+					if err != nil {
 						w.wrongf("savepoints", "%s: entry %x %x: %v", sp.Name, key, value, err)
 					}
-					got[word] = t
+					got[c.key] = t
 				}
 			}
 		}

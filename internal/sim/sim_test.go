@@ -48,6 +48,12 @@ func runSeed(t *testing.T, seed uint64) *world {
 	if w.calm {
 		w.prof.loss, w.prof.errors = 0, 0
 	}
+	if w.incarnations() != "" {
+		w.prof.parallelism = 0 // the largest, at first
+		if w.prof.partitions == 1 {
+			w.prof.partitions = 2
+		}
+	}
 	synctest.Test(t, func(*testing.T) { w.run() })
 	return w
 }

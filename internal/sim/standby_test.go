@@ -96,6 +96,9 @@ func (w *world) standbysAtRest() (wrong []string) {
 
 // width is how many subtasks each sub-topology has.
 func (w *world) width() int {
+	if w.wide > 0 {
+		return w.wide
+	}
 	if w.prof.parallelism > 0 {
 		return w.prof.parallelism
 	}

@@ -4,6 +4,7 @@ package sim
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -109,6 +110,8 @@ type world struct {
 	job      *task.Plan                          // of the members
 	standbys int                                 // members besides the owner that keep a state
 	script   func(ctx context.Context, w *world) // in place of the seed's faults
+	deploy   deployment                          // of processes that are started from now on
+	wide     int                                 // subtasks of each sub-topology in the end; 0 = as the profile says
 	members  []*member
 	nets     []*network // of all processes that ever were
 	lives    int
@@ -116,19 +119,21 @@ type world struct {
 	deaths   chan *member
 	log      *slog.Logger
 
-	mu       sync.Mutex
-	noFaults bool
-	healed   time.Time // since when there are none
-	history  []string
-	hits     map[string]int
-	slow     map[string]time.Time // transactional ids whose completion is under way
-	slowAny  time.Time            // the latest of them
-	counts   map[string]uint64    // requests by fault
-	wrong    []string
-	stops    int                             // times that the app was to be stopped
-	commands []*network                      // of processes beside the members
-	progress map[record.TopicPartition]int64 // committed offsets as last seen
-	engine   bytes.Buffer
+	mu        sync.Mutex
+	noFaults  bool
+	healed    time.Time // since when there are none
+	history   []string
+	hits      map[string]int
+	slow      map[string]time.Time // transactional ids whose completion is under way
+	slowAny   time.Time            // the latest of them
+	counts    map[string]uint64    // requests by fault
+	wrong     []string
+	stops     int                             // times that the app was to be stopped
+	commands  []*network                      // of processes beside the members
+	completed []string                        // savepoints
+	rewinds   bool                            // offsets may go back, since the app may go back to a savepoint
+	progress  map[record.TopicPartition]int64 // committed offsets as last seen
+	engine    bytes.Buffer
 
 	clusterID string
 	topicIDs  map[string]string
@@ -148,7 +153,9 @@ func newWorld(seed uint64) *world {
 	}
 	if newHash(seed, "checkpoints").float() < 0.5 {
 		w.bucket = newBucket(w)
-		w.calm = w.saves() && newHash(seed, "calm").float() < 0.5
+		if f := newHash(seed, "calm").float(); w.saves() {
+			w.calm = f < 0.4 || f < 0.8 && w.incarnations() != ""
+		}
 	}
 	w.standbys = standbys(seed)
 	return w
@@ -408,7 +415,7 @@ func (w *world) launch(name string, fs *vfs.MemFS) *member {
 			Grace: 3 * time.Second, Retain: 2, Prefer: true, Inline: -1}
 	}
 	m.worker = engine.New(engine.Options{
-		Plan: plan, Dir: m.dir, Checkpoints: checkpoints, Standbys: w.standbys, CleanupDelay: w.cleanup(), Parallelism: w.prof.parallelism,
+		Plan: plan, Dir: m.dir, Checkpoints: checkpoints, Standbys: w.standbys, CleanupDelay: w.cleanup(), Parallelism: cmp.Or(w.deploy.parallelism, w.prof.parallelism), Start: w.deploy.start,
 		CommitMaxLatency: w.prof.latencyMax, CommitQuiet: w.prof.quiet, WriteBehindInterval: w.prof.behind, CacheBytes: 1 << 20,
 		LeaveOnStop: w.prof.leave, ShutdownTimeout: 5 * time.Second, BackoffMax: 2 * time.Second, MaxAttempts: 30,
 		Logger: log, Observer: observer{w, m},
@@ -721,6 +728,7 @@ func (w *world) faultPhase(ctx context.Context) {
 		plan(at, func() { _, _ = w.watch(ctx) }) // for the offsets; the lag is what it is
 	}
 	w.planSavepoints(plan)
+	w.planIncarnations(plan, anyone)
 	end := time.After(w.prof.duration)
 	for {
 		var next <-chan time.Time
@@ -939,6 +947,17 @@ func (w *world) checkStatus() {
 }
 
 func (w *world) status() (wrong []string) {
+	if w.incarnations() != "" {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		err := w.command(ctx, nil, func(_ *txn.Cluster, control *txn.Control) error {
+			w.wide = control.State().Parallelism[0]
+			return nil
+		})
+		if err != nil {
+			return []string{err.Error()}
+		}
+	}
 	wrongf := func(format string, a ...any) { wrong = append(wrong, fmt.Sprintf(format, a...)) }
 	owners := map[string]string{}
 	for _, m := range w.members {
@@ -997,7 +1016,10 @@ func (w *world) watch(ctx context.Context) (int64, error) {
 	w.watchStandbys()
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	topics := []string{topicIn, topicDirect, topicRepart}
+	topics := []string{topicIn, topicDirect, repartition(w.newest())}
+	w.mu.Lock()
+	rewinds := w.rewinds
+	w.mu.Unlock()
 	ends, err := w.adm.ListEndOffsets(ctx, topics...)
 	if err != nil {
 		return -1, err
@@ -1020,7 +1042,7 @@ func (w *world) watch(ctx context.Context) (int64, error) {
 				at = o.At
 			}
 			tp := record.TopicPartition{Topic: topic, Partition: p}
-			if was := w.progress[tp]; at < was {
+			if was := w.progress[tp]; at < was && !rewinds {
 				w.wrongf("monotone", "the committed offset of %s went from %d back to %d", tp, was, at)
 			}
 			w.progress[tp] = at
