@@ -71,6 +71,7 @@ type Task struct {
 	bufferedB   int64
 	positions   []PartitionProgress // handed out by Positions
 	expired     int64
+	assigners   []*Assigner
 	upkeeps     []*upkeep
 	befores     []beforeSeal
 	metrics     []*Metric
@@ -537,8 +538,15 @@ func (t *Task) process(p *part) error {
 	case headWatermark:
 		m := &p.upstream[p.from]
 		m.Watermark = max(m.Watermark, p.mark.Watermark)
+		flips := m.Idle != p.mark.Idle
 		m.Idle = p.mark.Idle
-		p.fromUpstream(t)
+		p.fromUpstream()
+		if flips { // which counts for all partitions
+			for _, q := range p.in.parts {
+				q.fromUpstream()
+			}
+		}
+		t.moveInput(p.in)
 	case headBarrier:
 		if p.barriers == nil {
 			p.barriers = make([]string, len(p.upstream))
@@ -635,20 +643,30 @@ func (p *part) setWatermark(t *Task, w int64) {
 	}
 }
 
-// fromUpstream takes the minimum over all active upstream subtasks.
-func (p *part) fromUpstream(t *Task) {
+// fromUpstream takes the minimum over all active upstream subtasks. One is idle when it is on all partitions: its last word on
+// this one may be older than its last word on another, and records between them are still to come.
+func (p *part) fromUpstream() {
 	w, idle := int64(never), true
 	for i := range p.upstream {
-		if m := &p.upstream[i]; !m.Idle {
+		if !p.in.isIdle(i) {
 			idle = false
-			w = min(w, m.Watermark)
+			w = min(w, p.upstream[i].Watermark)
 		}
 	}
 	if !idle && w > p.watermark {
 		p.watermark = w
 	}
 	p.isIdle = idle
-	t.moveInput(p.in)
+}
+
+// isIdle says whether an upstream subtask is idle.
+func (in *input) isIdle(upstream int) bool {
+	for _, p := range in.parts {
+		if !p.upstream[upstream].Idle {
+			return false
+		}
+	}
+	return true
 }
 
 func (t *Task) moveInput(in *input) {
@@ -683,7 +701,9 @@ func (t *Task) advance() error {
 	for _, n := range t.nodes[len(t.inputs):] {
 		before := n.Watermark
 		if moved {
-			if len(n.inputs) == 1 {
+			if n.own != nil {
+				n.own.move()
+			} else if len(n.inputs) == 1 {
 				in := n.inputs[0]
 				n.Idle = in.Idle
 				n.Watermark = max(n.Watermark, in.Watermark)
@@ -699,6 +719,9 @@ func (t *Task) advance() error {
 				return err
 			}
 		}
+	}
+	if t.moved && len(t.assigners) > 0 { // by what has fired
+		return t.advance()
 	}
 	return nil
 }
@@ -746,6 +769,9 @@ func (t *Task) Tick(now int64) (err error) {
 				t.moveInput(in)
 			}
 		}
+	}
+	for _, a := range t.assigners {
+		a.pass(now, period)
 	}
 	if t.moved && !restored {
 		t.touch()
@@ -881,6 +907,9 @@ func (t *Task) progress() Progress {
 			p.Watermarks[n.id] = n.Watermark
 		}
 	}
+	for _, a := range t.assigners {
+		a.note(p.Watermarks)
+	}
 	for i := range t.reparts {
 		if r := &t.reparts[i]; r.behind.Watermark != unset {
 			p.Watermarks[r.sentID(false)] = r.behind.Watermark
@@ -935,6 +964,9 @@ func (t *Task) Stats() Stats {
 	}
 	for _, n := range t.nodes {
 		s.NextTimer = min(s.NextTimer, n.dueProc)
+	}
+	for _, a := range t.assigners {
+		s.NextTimer = min(s.NextTimer, a.nextPass())
 	}
 	for _, u := range t.upkeeps {
 		s.NextTimer = min(s.NextTimer, u.due)
