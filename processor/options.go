@@ -22,9 +22,10 @@ const (
 	Skip
 	// DeadLetter writes the original record (key, value and headers as they were read) to the topic
 	// <app.id>-dead-letter, in the same transaction, with these headers added: millrace-topic, millrace-partition,
-	// millrace-offset, millrace-timestamp (ms), millrace-operator, millrace-error. What fails in a timer or in the
-	// result of a window has no original: the dead letter then has the key, a null value, and no position. What
-	// fails behind a KeyBy has the record of the repartition topic as its original.
+	// millrace-offset, millrace-timestamp (ms), millrace-operator, millrace-error, and of a panic millrace-stack (at
+	// most 4 KiB, left out where the record would be too large with it). What fails in a timer or in the result of a
+	// window has no original: the dead letter then has the key, a null value, and no position. What fails behind a
+	// KeyBy has the record of the repartition topic as its original.
 	DeadLetter
 )
 
@@ -97,7 +98,7 @@ func Parallelism(n int) Option {
 }
 
 // MigrateState gives the state of an aggregation or Reduce migrations (statestore.Migrate): they read the accumulators
-// that an earlier program kept as another type. States of Process get theirs where they are declared.
+// that an earlier program kept as another type. States of Process get theirs where they are declared (Migrations).
 func MigrateState(migrations ...statestore.Migration) Option {
 	return Option{func(n *node) { n.migrations = append(n.migrations, migrations...) }}
 }

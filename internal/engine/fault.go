@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/millrace-stream/millrace/internal/record"
@@ -106,6 +107,16 @@ func classify(err error) action {
 		return actRetry
 	}
 	return actRetry
+}
+
+// stackOf is the stack of a panic in user code, for the log: at most 8 KiB of it; an empty attribute, which is not
+// logged, if err is none.
+func stackOf(err error) slog.Attr {
+	var taskErr *task.Error
+	if !errors.As(err, &taskErr) || taskErr.Stack == nil {
+		return slog.Attr{}
+	}
+	return slog.String("stack", string(taskErr.Stack[:min(len(taskErr.Stack), 8<<10)]))
 }
 
 // backoff is the wait before the next attempt (pure): doubling from min to max.

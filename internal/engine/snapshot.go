@@ -51,6 +51,9 @@ func (s *subtask) status() SubtaskStatus {
 	s.mu.Lock()
 	cur := s.stats
 	out := SubtaskStatus{ID: s.id.String(), State: s.state}
+	for _, m := range s.metrics {
+		out.Metrics = append(out.Metrics, OperatorMetric{m.Operator, m.Name, m.Gauge, m.Value})
+	}
 	if s.lastErr != nil {
 		out.Error = s.lastErr.Error()
 	}
@@ -85,7 +88,7 @@ func (s *subtask) status() SubtaskStatus {
 	addStats(&sum, cur)
 	out.Epoch, out.LastCommit, out.CommitMs = t.epoch, t.lastCommit, float64(t.commitTook)/float64(time.Millisecond)
 	out.RecordsIn, out.BytesIn, out.RecordsOut, out.BytesOut = sum.RecordsIn, sum.BytesIn, sum.RecordsOut, sum.BytesOut
-	out.Late, out.DeadLetters, out.Skipped = sum.Late, sum.DeadLetters, sum.Skipped
+	out.Late, out.DeadLetters, out.Skipped, out.Expired = sum.Late, sum.DeadLetters, sum.Skipped, sum.Expired
 	out.Commits, out.Restarts = t.commits, t.restarts
 	if t.checkpoint != (CheckpointStatus{}) {
 		c := t.checkpoint

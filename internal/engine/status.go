@@ -65,6 +65,14 @@ const (
 	SubtaskBackingOff SubtaskState = "backing-off"
 )
 
+// OperatorMetric is a counter or gauge of an operator's own.
+type OperatorMetric struct {
+	Operator string  `json:"operator"`
+	Name     string  `json:"name"`
+	Gauge    bool    `json:"gauge,omitempty"`
+	Value    float64 `json:"value"`
+}
+
 // SubtaskStatus is a snapshot of one subtask. Counters are totals of this process, over restarts of the subtask.
 type SubtaskStatus struct {
 	ID               string            `json:"id"`
@@ -84,7 +92,9 @@ type SubtaskStatus struct {
 	Late             int64             `json:"late"`
 	DeadLetters      int64             `json:"dead_letters"`
 	Skipped          int64             `json:"skipped"`
-	BackpressureMs   int64             `json:"backpressure_ms"` // time in which inputs were paused because the subtask was behind
+	Expired          int64             `json:"expired"`                    // values of state that were removed by their TTL
+	Metrics          []OperatorMetric  `json:"operator_metrics,omitempty"` // the operators' own, of this life of the subtask
+	BackpressureMs   int64             `json:"backpressure_ms"`            // time in which inputs were paused because the subtask was behind
 	StoreBytes       int64             `json:"store_bytes"`
 	PendingBytes     int64             `json:"pending_bytes"` // committed, not yet in the store
 	Restarts         int64             `json:"restarts"`

@@ -52,6 +52,7 @@ type subtask struct {
 	lastErr   error
 	restore   *RestoreStatus
 	stats     task.Stats // of the running task
+	metrics   []task.Metric
 	parts     []task.PartitionProgress
 	committed map[record.TopicPartition]int64
 	inbox     *inbox
@@ -167,7 +168,7 @@ func (s *subtask) run() {
 		s.totals.restarts++
 		s.totals.mu.Unlock()
 		s.w.opts.Observer.SubtaskRestarted(s.id, act.String())
-		s.log.Warn("subtask starts again from its last commit", "recovery", act.String(), "attempt", attempt, "wait", wait, "error", err)
+		s.log.Warn("subtask starts again from its last commit", "recovery", act.String(), "attempt", attempt, "wait", wait, "error", err, stackOf(err))
 		s.setState(SubtaskBackingOff, err)
 		if wait > 0 {
 			s.fenceEarly()
@@ -341,6 +342,7 @@ func addStats(sum *task.Stats, st task.Stats) {
 	sum.Late += st.Late
 	sum.DeadLetters += st.DeadLetters
 	sum.Skipped += st.Skipped
+	sum.Expired += st.Expired
 }
 
 // loop processes until the subtask is let go or something fails.
@@ -614,7 +616,7 @@ func (l *life) publish(st task.Stats) {
 	s := l.s
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.stats = st
+	s.stats, s.metrics = st, l.task.Metrics()
 	s.parts = append(s.parts[:0], l.task.Positions()...)
 	s.committed = l.offsets
 }

@@ -18,6 +18,7 @@ const (
 	headerTimestamp = "millrace-timestamp" // of the original record, or the event time of the step; ms
 	headerOperator  = "millrace-operator"
 	headerError     = "millrace-error"
+	headerStack     = "millrace-stack" // of a panic only
 )
 
 const (
@@ -25,8 +26,11 @@ const (
 	whereHeaders = 3 // headerTopic, headerPartition, headerOffset
 )
 
-// maxErrorText bounds the error header of a dead letter.
-const maxErrorText = 1024
+// Bounds of the error and the stack in the headers of a dead letter.
+const (
+	maxErrorText = 1024
+	maxStackText = 4096
+)
 
 // deadLetter writes the original record with where it came from and why it is here.
 func (x *Exec) deadLetter(f *Failure, original func() (key, value []byte)) error {
@@ -35,14 +39,7 @@ func (x *Exec) deadLetter(f *Failure, original func() (key, value []byte)) error
 	if out < 0 {
 		return x.locate(&Error{Kind: Bug, Cause: fmt.Errorf("write dead letter: the sub-topology has no dead-letter output: %w", f.err)})
 	}
-	text := f.err.Error()
-	if len(text) > maxErrorText {
-		n := maxErrorText
-		for n > 0 && !utf8.RuneStart(text[n]) {
-			n--
-		}
-		text = text[:n]
-	}
+	text := cutText(f.err.Error(), maxErrorText)
 	var headers []record.Header
 	add := func(name, value string) {
 		headers = append(headers, record.Header{Key: name, Value: []byte(value)})
@@ -62,10 +59,28 @@ func (x *Exec) deadLetter(f *Failure, original func() (key, value []byte)) error
 	add(headerError, text)
 	// The Kafka timestamp is when it was written: the original one may be what the broker would refuse.
 	partition := x.SourcePartition() % max(t.env.Outputs[out].Partitions, 1)
+	if f.stack != nil {
+		add(headerStack, cutText(string(f.stack), maxStackText))
+		if err := x.Output(f.op, int32(out), partition, key, value, headers, t.now, 0); err == nil {
+			return nil
+		}
+		headers = headers[:len(headers)-1] // the record may fit without it
+	}
 	if err := x.Output(f.op, int32(out), partition, key, value, headers, t.now, 0); err != nil {
 		return x.locate(&Error{Kind: Data, Cause: fmt.Errorf("write dead letter: %w (the record is here because: %w)", err, f.err)})
 	}
 	return nil
+}
+
+// cutText cuts a text to at most n bytes, between two characters.
+func cutText(text string, n int) string {
+	if len(text) <= n {
+		return text
+	}
+	for n > 0 && !utf8.RuneStart(text[n]) {
+		n--
+	}
+	return text[:n]
 }
 
 // DeadLetter is what the headers of a dead letter tell. Key and value are the record's own.
@@ -77,6 +92,7 @@ type DeadLetter struct {
 	Timestamp int64           // of the original record, or the event time of the step that failed; ms, -1 if the record has none
 	Operator  string          // that failed
 	Error     string          // why, at most 1024 bytes
+	Stack     string          // of a panic, at most 4096 bytes; else ""
 	Headers   []record.Header // of the original record
 }
 
@@ -86,6 +102,9 @@ var ErrNotDeadLetter = errors.New("not a dead letter of millrace")
 // ReadDeadLetter reads the headers of a dead letter. Ours are the last ones, whatever the original record's are called.
 func ReadDeadLetter(headers []record.Header) (DeadLetter, error) {
 	var d DeadLetter
+	if n := len(headers) - 1; n >= whyHeaders && headers[n].Key == headerStack {
+		d.Stack, headers = string(headers[n].Value), headers[:n]
+	}
 	n := len(headers) - whyHeaders
 	if n < 0 || headers[n].Key != headerTimestamp || headers[n+1].Key != headerOperator || headers[n+2].Key != headerError {
 		return d, fmt.Errorf("read dead letter: %w: its last headers are not %s, %s and %s", ErrNotDeadLetter, headerTimestamp, headerOperator, headerError)

@@ -1,6 +1,7 @@
 package task
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"math"
@@ -167,9 +168,18 @@ func (x *Exec) panicked(r any) error {
 		err = fmt.Errorf("panic: %v", r)
 	}
 	if x.Op < 0 {
-		return x.locate(&Error{Kind: Bug, Cause: err, Stack: debug.Stack()})
+		return x.locate(&Error{Kind: Bug, Cause: err, Stack: panicStack()})
 	}
-	return &Failure{op: x.Op, class: UserCode, err: err, stack: debug.Stack()}
+	return &Failure{op: x.Op, class: UserCode, err: err, stack: panicStack()}
+}
+
+// panicStack is the stack of the panic that is being recovered from, without the frames that recover it.
+func panicStack() []byte {
+	s := debug.Stack()
+	if i := bytes.Index(s, []byte("\npanic(")); i >= 0 {
+		s = s[i+1:]
+	}
+	return s
 }
 
 // locate fills in operator and position.
@@ -207,12 +217,18 @@ func (x *Exec) end() {
 	if x.t.stateful {
 		x.t.env.State.End()
 	}
+	for _, a := range x.t.assigners {
+		a.apply()
+	}
 }
 
 func (x *Exec) rollback(m *mark) {
 	t := x.t
 	if t.stateful {
 		t.env.State.Rollback()
+	}
+	for _, a := range t.assigners {
+		a.pending = a.pending[:0]
 	}
 	clear(t.outs[m.outs:])
 	t.outs = t.outs[:m.outs]

@@ -103,6 +103,7 @@ type Node struct {
 	due     int64
 	dueProc int64
 	ahead   int64 // of Advance
+	own     *Assigner
 	t       *Task
 }
 

@@ -50,6 +50,7 @@ const (
 var (
 	perSubtask   = []string{"subtask"}
 	perPartition = []string{"subtask", "topic", "partition"}
+	perOperator  = []string{"subtask", "operator", "name"}
 )
 
 // subtasks reads one value of each subtask.
@@ -58,6 +59,19 @@ func subtasks(value func(*engine.SubtaskStatus) float64) func(*engine.Status, pu
 		for i := range s.Subtasks {
 			t := &s.Subtasks[i]
 			put(value(t), attribute.String("subtask", t.ID))
+		}
+	}
+}
+
+// operatorMetrics reads the gauges, or the counters, of operators.
+func operatorMetrics(gauges bool) func(*engine.Status, putter) {
+	return func(s *engine.Status, put putter) {
+		for _, t := range s.Subtasks {
+			for _, m := range t.Metrics {
+				if m.Gauge == gauges {
+					put(m.Value, attribute.String("subtask", t.ID), attribute.String("operator", m.Operator), attribute.String("name", m.Name))
+				}
+			}
 		}
 	}
 }
@@ -174,6 +188,15 @@ var catalog = []definition{
 	{name: "millrace_skipped_records_total", otel: "millrace.skipped.records", unit: "{record}", kind: counter, labels: perSubtask,
 		help: "Bad records skipped by policy.",
 		read: subtasks(func(t *engine.SubtaskStatus) float64 { return float64(t.Skipped) })},
+	{name: "millrace_state_expired_total", otel: "millrace.state.expired", unit: "{value}", kind: counter, labels: perSubtask,
+		help: "Values of state with a TTL that had expired and were removed.",
+		read: subtasks(func(t *engine.SubtaskStatus) float64 { return float64(t.Expired) })},
+	{name: "millrace_operator_counter_total", otel: "millrace.operator.counter", kind: counter, labels: perOperator,
+		help: "Counters that operators keep by themselves (Metrics of their context), since the subtask was taken over.",
+		read: operatorMetrics(false)},
+	{name: "millrace_operator_gauge", otel: "millrace.operator.gauge", kind: gauge, labels: perOperator,
+		help: "Gauges that operators keep by themselves (Metrics of their context).",
+		read: operatorMetrics(true)},
 	{name: skippedOffsets, otel: "millrace.skipped.offsets", unit: "{offset}", kind: counter, labels: []string{"topic", "partition"},
 		help: "Input offsets that were deleted before they were read, where errors.out-of-range=earliest goes on without them."},
 	{name: "millrace_backpressure_seconds_total", otel: "millrace.backpressure", unit: "s", kind: counter, labels: perSubtask,
