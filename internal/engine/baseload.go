@@ -76,7 +76,11 @@ func (l *life) first(ctx context.Context) (rec *txn.EpochRecord, progress *task.
 	}
 	offsets = map[record.TopicPartition]int64{}
 	if rec != nil {
-		for _, in := range rec.Inputs {
+		for i, in := range rec.Inputs {
+			if failpoint.Planted(failpoint.BaseOffset) {
+				in.Offset++
+				rec.Inputs[i] = in
+			}
 			if in.Offset >= 0 {
 				offsets[record.TopicPartition{Topic: in.Topic, Partition: in.Partition}] = in.Offset
 			}

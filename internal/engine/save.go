@@ -53,7 +53,7 @@ type savepointCounts struct{ aligned, written atomic.Int32 }
 func (r *savepointRun) holds(feedsOthers bool) bool {
 	switch r.Phase {
 	case txn.SavepointRunning:
-		return feedsOthers || r.Stop
+		return feedsOthers && !failpoint.Planted(failpoint.GoesOnAfterBarrier) || r.Stop
 	case txn.SavepointAligned:
 		return r.Stop
 	case txn.SavepointCompleted:

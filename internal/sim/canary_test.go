@@ -15,7 +15,8 @@ import (
 func TestCanaries(t *testing.T) {
 	defer failpoint.Plant("")
 	for _, c := range []failpoint.Canary{failpoint.StateBeforeCommit, failpoint.UnknownIsCommitted, failpoint.OffsetsOutside, failpoint.SkipTail,
-		failpoint.UnfencedZombie, failpoint.WatermarkForgotten, failpoint.StartOffset, failpoint.ReadUncommitted} {
+		failpoint.UnfencedZombie, failpoint.WatermarkForgotten, failpoint.StartOffset, failpoint.ReadUncommitted,
+		failpoint.GoesOnAfterBarrier, failpoint.BaseOffset} {
 		t.Run(string(c), func(t *testing.T) {
 			failpoint.Plant(c)
 			for seed := uint64(1); seed <= ciSeeds; seed++ {
