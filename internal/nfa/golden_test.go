@@ -89,12 +89,19 @@ func TestWriteCases(t *testing.T) {
 	out := bufio.NewWriter(f)
 	for n := 0; n < *writeN; {
 		text := randomPattern(rng)
-		p, _ := parseWords(text)
-		if _, err := Compile(p); err != nil {
+		events := randomEvents(rng, 1+rng.IntN(14))
+		p, conds := parseWords(text)
+		prog, err := Compile(p)
+		if err != nil {
 			continue
 		}
+		r := newRun(prog, conds, parseEvents(events))
+		flinkForgets := strings.Contains(text, "win=") && strings.Contains(text, "until=") && strings.Contains(text, "greedy")
+		if err := r.all(func() {}); err != nil || flinkForgets || r.asked > 5000 || len(r.matches) > 500 {
+			continue // some have very many matches; and Flink loses a WithinStage behind a greedy stage with Until
+		}
 		n++
-		fmt.Fprintf(out, "%s | %s\n", text, randomEvents(rng, 1+rng.IntN(14)))
+		fmt.Fprintf(out, "%s | %s\n", text, events)
 	}
 	if err := out.Flush(); err != nil {
 		t.Fatal(err)

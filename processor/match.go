@@ -1,0 +1,482 @@
+package processor
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"iter"
+	"strings"
+	"time"
+	"unsafe"
+
+	"github.com/millrace-stream/millrace/internal/nfa"
+	"github.com/millrace-stream/millrace/internal/task"
+	"github.com/millrace-stream/millrace/statestore"
+)
+
+// MatchProgram is a pattern as package processor/cep hands it to DetectMatches. Programs use cep.Detect, which says
+// all there is to say about patterns.
+type MatchProgram[T any] struct {
+	Program *nfa.Program
+	Err     error // what is wrong with the pattern
+	// Holds answers for condition cond. m is valid for the call.
+	Holds    func(cond int, v T, m Match[T]) bool
+	Text     string // for Topology.Describe
+	TimedOut *OutputTag[Match[T]]
+	Late     *OutputTag[T]
+}
+
+// Match is what a pattern matched: for each stage the values that it took. In a condition it is what the partial match
+// has taken so far, and valid for the call. See package processor/cep.
+type Match[T any] struct{ m *match[T] }
+
+type match[T any] struct {
+	names []string
+	taken []nfa.Taken
+	vals  []T // of taken
+	// In a condition both are fetched when they are asked for.
+	partial *nfa.Partial
+	value   func(nfa.Event) T
+}
+
+func (m Match[T]) each() iter.Seq2[nfa.Taken, func() T] {
+	return func(yield func(nfa.Taken, func() T) bool) {
+		if m.m == nil {
+			return
+		}
+		taken := m.m.taken
+		if m.m.partial != nil {
+			taken = m.m.partial.Taken()
+		}
+		for i, t := range taken {
+			if !yield(t, func() T { return m.m.at(i, t) }) {
+				return
+			}
+		}
+	}
+}
+
+func (m *match[T]) at(i int, t nfa.Taken) T {
+	if m.partial != nil {
+		return m.value(t.Event)
+	}
+	return m.vals[i]
+}
+
+// One is the first value that a stage took, zero if it took none. It is the value of a stage that takes only one.
+func (m Match[T]) One(stage string) (v T) {
+	for t, get := range m.each() {
+		if m.m.names[t.Stage] == stage {
+			return get()
+		}
+	}
+	return v
+}
+
+// Last is the last value that a stage took, zero if it took none.
+func (m Match[T]) Last(stage string) (v T) {
+	for t, get := range m.each() {
+		if m.m.names[t.Stage] == stage {
+			v = get()
+		}
+	}
+	return v
+}
+
+// All are the values that a stage took, in their order.
+func (m Match[T]) All(stage string) (vs []T) {
+	for t, get := range m.each() {
+		if m.m.names[t.Stage] == stage {
+			vs = append(vs, get())
+		}
+	}
+	return vs
+}
+
+// Has reports whether a stage took a value.
+func (m Match[T]) Has(stage string) bool {
+	for t := range m.each() {
+		if m.m.names[t.Stage] == stage {
+			return true
+		}
+	}
+	return false
+}
+
+// Start is the event time of the first value, the zero time if there is none.
+func (m Match[T]) Start() (at time.Time) {
+	for t := range m.each() {
+		return instant(t.Event.Time)
+	}
+	return at
+}
+
+// End is the event time of the last value, the zero time if there is none.
+func (m Match[T]) End() (at time.Time) {
+	for t := range m.each() {
+		at = instant(t.Event.Time)
+	}
+	return at
+}
+
+// String shows the values by stage, for logs and messages of tests.
+func (m Match[T]) String() string {
+	var b strings.Builder
+	b.WriteByte('{')
+	if m.m != nil {
+		for i, name := range m.m.names {
+			if !m.Has(name) {
+				continue
+			}
+			if b.Len() > 1 {
+				b.WriteByte(' ')
+			}
+			fmt.Fprintf(&b, "%s: %v", m.m.names[i], m.All(name))
+		}
+	}
+	b.WriteByte('}')
+	return b.String()
+}
+
+// Names of the stores of an operator that detects matches.
+const (
+	matchEvents = "events"
+	matchStates = "matches"
+	matchTimers = "timers.event"
+)
+
+// heldKey is the key of an event that waits for its time or is part of a match.
+type heldKey[K comparable] struct {
+	Key  K
+	Time int64
+	Seq  uint32
+}
+
+// DetectMatches is cep.Detect for a compiled pattern.
+func DetectMatches[K comparable, T, R any](from KeyedStream[K, T], id string, p MatchProgram[T], result func(k K, m Match[T]) R, o ...Option) KeyedStream[K, R] {
+	s := from.must()
+	n := s.n.t.add("detect", spaceOperator, id, s.n).with(o)
+	n.timed, n.emitsToSides = true, true
+	out := newKeyed[K, R](n, s.keys)
+	n.need(result != nil, "result function")
+	if p.Err != nil {
+		n.fail("%w", p.Err)
+		return out
+	}
+	n.detail = p.Text
+	for _, tag := range []string{tagOf(p.TimedOut), tagOf(p.Late)} {
+		if tag != "" && !idPattern.MatchString(tag) {
+			n.fail("tag %q: id must be 1 to 40 of a-z, 0-9 and -; make the tag with NewOutputTag", tag)
+		}
+	}
+	heldCodec, err := statestore.KeyCodecOf[heldKey[K]]()
+	values, err2 := statestore.CodecOf[T]()
+	if err = errors.Join(err, err2); err != nil {
+		n.fail("values that wait for a match: %w", err)
+		return out
+	}
+	// The key of a held event begins with that of the stream, so that both lie in one key group.
+	n.groupOf = func(key []byte) (statestore.Group, error) {
+		if h, rest, err := heldCodec.Decode(key); err == nil && len(rest) == 0 {
+			key = s.keys.codec.Append(nil, h.Key)
+		}
+		return s.keys.group(key)
+	}
+	n.store(matchEvents, statestore.KindTable, heldCodec.Schema(), schemaOf(values))
+	n.store(matchStates, statestore.KindTable, s.keys.schema(), packedCodec{}.Schema()).Aggregate = "pattern " + p.Program.Layout()
+	n.store(matchTimers, statestore.KindTimers, s.keys.schema(), "")
+	s.attach(func(b *builder) keyedStep[K, T] {
+		op := &matchOp[K, T, R]{x: b.x, op: b.op(n), node: b.node(n), prog: p, machine: p.Program.NewMachine(), keys: s.keys, result: result}
+		state := b.state()
+		var errs [3]error
+		op.events, errs[0] = statestore.NewTable(state, n.specOf(matchEvents), heldCodec, values)
+		op.states, errs[1] = statestore.NewTable[K, packed](state, n.specOf(matchStates), s.keys.codec, packedCodec{})
+		op.timers, errs[2] = statestore.NewTimers(state, n.specOf(matchTimers), s.keys.codec)
+		if err := errors.Join(errs[:]...); err != nil {
+			b.fail(n, err)
+			return nil
+		}
+		op.next = out.s.step(b)
+		sides := b.sides(n)
+		op.timedOut, _ = sides[tagOf(p.TimedOut)].(step[Match[T]])
+		op.late, _ = sides[tagOf(p.Late)].(step[T])
+		op.start()
+		return op.step
+	})
+	return out
+}
+
+func tagOf[T any](tag *OutputTag[T]) string {
+	if tag == nil {
+		return ""
+	}
+	return tag.id
+}
+
+// packed is the state of the matches of a key. It is never written to, so that undoing a step is taking the old one.
+type packed struct{ s string }
+
+// packedCodec writes it as a []byte is written.
+type packedCodec struct{}
+
+func (packedCodec) Append(dst []byte, v *packed) []byte {
+	return append(binary.AppendUvarint(dst, uint64(len(v.s))+1), v.s...)
+}
+
+func (packedCodec) Decode(src []byte, v *packed) error {
+	n, size := binary.Uvarint(src)
+	if size <= 0 || n != uint64(len(src)-size)+1 {
+		return errors.New("decode matches: the length is not that of what follows")
+	}
+	v.s = string(src[size:])
+	return nil
+}
+
+func (packedCodec) Flat() bool     { return true }
+func (packedCodec) Schema() string { return "bytes" }
+
+// matchOp detects matches in one subtask. Each value waits in events until the watermark reaches its time: a timer
+// with its number, by which the timers of a key come in the order of time and arrival. Then it goes through the
+// automaton, and stays in events as long as a partial match has it.
+type matchOp[K comparable, T, R any] struct {
+	x       *task.Exec
+	op      int32
+	node    *task.Node
+	prog    MatchProgram[T]
+	machine *nfa.Machine
+	events  *statestore.Table[heldKey[K], T]
+	states  *statestore.Table[K, packed]
+	timers  *statestore.Timers[K]
+	keys    *keyType[K]
+	result  func(K, Match[T]) R
+	next    keyedStep[K, R]
+
+	timedOut step[Match[T]]
+	late     step[T]
+
+	// Of the running step.
+	key     K
+	value   T
+	upTo    int64
+	partial match[T]
+	discard bool   // give up what comes of the step
+	loaded  string // what the machine holds, and the key of it
+	of      K
+	buf     []byte
+
+	fireOne, dropOne func() error
+	nameKey          func(dst []byte) []byte
+}
+
+// deadline is the timer id of the time at which a partial match ends. It comes before those of the events of the same
+// time, which are their numbers + 1.
+const deadline = 0
+
+func (o *matchOp[K, T, R]) start() {
+	o.partial = match[T]{names: o.prog.Program.Stages(), value: func(e nfa.Event) (v T) {
+		if p := o.events.Get(o.x.Group, heldKey[K]{o.key, e.Time, e.Seq}); p != nil {
+			return *p
+		}
+		panic(&statestore.Fault{Err: fmt.Errorf("a match has taken an event of time %d that is not in the state", e.Time)})
+	}}
+	o.fireOne = func() error { return o.fire1(false) }
+	o.dropOne = func() error { return o.fire1(true) }
+	o.nameKey = func(dst []byte) []byte {
+		key := o.key
+		b, err := o.keys.serde.Append(dst, &key)
+		if err != nil {
+			return dst
+		}
+		return b
+	}
+	o.node.Fire = o.fire
+	if at, ok := o.timers.Next(); ok {
+		o.node.Due(at)
+	}
+}
+
+// step takes a value in.
+func (o *matchOp[K, T, R]) step(x *task.Exec, k K, v T) error {
+	x.Op = o.op
+	if x.Time <= o.node.Watermark {
+		x.CountLate()
+		if o.late != nil {
+			return o.late(x, v)
+		}
+		return nil
+	}
+	h := heldKey[K]{k, x.Time, 0}
+	p, existed := o.events.Update(x.Group, h)
+	if existed {
+		h.Seq = o.free(x.Group, h)
+		p, _ = o.events.Update(x.Group, h)
+	}
+	*p = v
+	o.timers.Set(h.Time, x.Group, k, h.Seq+1)
+	o.node.Due(h.Time)
+	return nil
+}
+
+// free finds the number for a further event of the same time: those there are without a gap, from 0 on.
+func (o *matchOp[K, T, R]) free(g statestore.Group, h heldKey[K]) uint32 {
+	taken := func(seq uint32) bool {
+		h.Seq = seq
+		return o.events.Get(g, h) != nil
+	}
+	lo, hi := uint32(0), uint32(1)
+	for taken(hi) {
+		lo, hi = hi, 2*hi
+	}
+	for lo+1 < hi {
+		if mid := lo + (hi-lo)/2; taken(mid) {
+			lo = mid
+		} else {
+			hi = mid
+		}
+	}
+	return hi
+}
+
+// fire lets the time of the watermark come: for each event and each end of a partial match a step of its own.
+func (o *matchOp[K, T, R]) fire(_ *task.Exec, _, watermark int64) error {
+	o.upTo = watermark
+	for {
+		at, ok := o.timers.Next()
+		if !ok {
+			return nil
+		}
+		if at > watermark {
+			o.node.Due(at)
+			return nil
+		}
+		skipped, err := o.x.Atomic(o.op, 0, at, o.fireOne, o.nameKey)
+		if err != nil {
+			return err
+		}
+		if skipped {
+			if _, err := o.x.Atomic(o.op, 0, at, o.dropOne, o.nameKey); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// fire1 is one step of fire. To drop it is to go on as if its event had not come, or without what ended.
+func (o *matchOp[K, T, R]) fire1(drop bool) error {
+	at, g, k, id, ok := o.timers.Pop(o.upTo)
+	if !ok {
+		return nil
+	}
+	o.x.Group, o.x.Time, o.key, o.discard = g, at, k, drop
+	m := o.machine
+	event := nfa.Event{Time: at, Seq: id - 1}
+	if id != deadline && drop {
+		o.events.Delete(g, heldKey[K]{k, at, event.Seq})
+		return nil
+	}
+	o.load()
+	loaded := o.loaded
+	o.loaded = "" // until the step has done well
+	before, had := m.Deadline()
+	var err error
+	if id == deadline {
+		err = m.Advance(at, o)
+	} else {
+		held := o.events.Get(g, heldKey[K]{k, at, event.Seq})
+		if held == nil {
+			panic(&statestore.Fault{Err: fmt.Errorf("the event of a timer for %d is not in the state", at)})
+		}
+		o.value = *held
+		err = m.Process(event, o, o)
+	}
+	if err != nil {
+		return o.x.Fail(o.op, task.UserCode, err)
+	}
+	if o.loaded = loaded; m.Changed() {
+		o.save()
+	}
+	after, has := m.Deadline()
+	if had && (!has || before != after) && before != at {
+		o.timers.Delete(before, g, k, deadline)
+	}
+	if has && (!had || before != after) {
+		o.timers.Set(after, g, k, deadline)
+	}
+	return nil
+}
+
+// load gives the machine the state of the current key.
+func (o *matchOp[K, T, R]) load() {
+	p := o.states.Get(o.x.Group, o.key)
+	if p == nil {
+		o.forget()
+		return
+	}
+	if o.of == o.key && unsafe.StringData(p.s) == unsafe.StringData(o.loaded) && len(p.s) == len(o.loaded) {
+		return
+	}
+	o.of, o.loaded = o.key, p.s
+	if err := o.machine.Load(unsafe.Slice(unsafe.StringData(p.s), len(p.s))); err != nil {
+		o.forget()
+		panic(&statestore.Fault{Err: err})
+	}
+}
+
+// forget makes the machine hold the state of no key.
+func (o *matchOp[K, T, R]) forget() {
+	o.loaded = ""
+	o.machine.Reset()
+}
+
+func (o *matchOp[K, T, R]) save() {
+	if o.machine.Idle() {
+		o.states.Delete(o.x.Group, o.key)
+		o.forget()
+		return
+	}
+	o.buf = o.machine.Store(o.buf[:0])
+	o.of, o.loaded = o.key, string(o.buf)
+	o.states.Set(o.x.Group, o.key, packed{o.loaded})
+}
+
+// Holds implements nfa.Conditions.
+func (o *matchOp[K, T, R]) Holds(cond int, _ nfa.Event, m *nfa.Partial) bool {
+	o.partial.partial = m
+	return o.prog.Holds(cond, o.value, Match[T]{&o.partial})
+}
+
+// found copies a match: those who get it may keep it.
+func (o *matchOp[K, T, R]) found(m *nfa.Partial) Match[T] {
+	taken := m.Taken()
+	f := &match[T]{names: o.partial.names, taken: append(make([]nfa.Taken, 0, len(taken)), taken...), vals: make([]T, len(taken))}
+	for i, t := range taken {
+		f.vals[i] = o.partial.value(t.Event)
+	}
+	return Match[T]{f}
+}
+
+// Match implements nfa.Output.
+func (o *matchOp[K, T, R]) Match(m *nfa.Partial, _ int64) error {
+	if o.discard {
+		return nil
+	}
+	err := o.next(o.x, o.key, o.result(o.key, o.found(m)))
+	o.x.Op = o.op
+	return err
+}
+
+// TimedOut implements nfa.Output.
+func (o *matchOp[K, T, R]) TimedOut(m *nfa.Partial, _ int64) error {
+	if o.discard || o.timedOut == nil {
+		return nil
+	}
+	err := o.timedOut(o.x, o.found(m))
+	o.x.Op = o.op
+	return err
+}
+
+// Release implements nfa.Output.
+func (o *matchOp[K, T, R]) Release(e nfa.Event) error {
+	o.events.Delete(o.x.Group, heldKey[K]{o.key, e.Time, e.Seq})
+	return nil
+}
