@@ -6,6 +6,7 @@ package drive
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
 	"fmt"
 	"maps"
@@ -46,8 +47,10 @@ type Options struct {
 	Copy        float64        // probability of a copy of the store after a commit, for Checkpoint
 	Restore     Restore
 	MayFail     bool // a failing task ends the run and is kept in Failed
-	Seed        uint64
-	Now         int64 // processing time at the start, ms; 0 = 1000000
+	// Calls is the probability that a call beside a task ends in a round; 0 = each ends at once. They end in any order.
+	Calls float64
+	Seed  uint64
+	Now   int64 // processing time at the start, ms; 0 = 1000000
 	// Still lets no processing time pass but by Pass: watermarks reach all partitions of repartition topics at once.
 	Still bool
 }
@@ -78,8 +81,9 @@ type Subtask struct {
 	Epoch     uint64
 	Pending   []record.Output // of the running epoch, taken from the task
 
-	fetched map[[2]int]int // position up to which records were handed to the task
-	stats   task.Stats     // of tasks before a crash
+	fetched map[[2]int]int          // position up to which records were handed to the task
+	stats   task.Stats              // of tasks before a crash
+	calls   []func(context.Context) // beside the task, not yet run
 
 	store *memstore.Store
 	tail  []statestore.Change // committed, not in store
@@ -129,6 +133,9 @@ func NewPlan(t testing.TB, plan *task.Plan, o Options) *Driver {
 		if o.Parallelism > 0 {
 			wanted = o.Parallelism
 		}
+		if sub.Feeds {
+			wanted = task.WithinParallelism(wanted, counts)
+		}
 		s, err := task.ResolveParallelism(wanted, counts)
 		if err != nil {
 			t.Fatal(err)
@@ -173,6 +180,9 @@ const DeadLetters = "dead-letter"
 func (d *Driver) inputPartitions(in task.Input) int {
 	if !in.Internal {
 		return d.PartitionsOf(in.Topic)
+	}
+	if in.Broadcast {
+		return len(d.Logs[d.InputName(in)])
 	}
 	if in.Partitions > 0 {
 		return in.Partitions
@@ -237,6 +247,10 @@ func (st *Subtask) Open() {
 			}
 		}
 		env.Outputs = append(env.Outputs, task.EnvOutput{Topic: OutputName(o), Partitions: int32(len(d.Log(OutputName(o), n))), MaxRecordBytes: d.O.MaxBytes})
+	}
+	st.calls = nil
+	if d.O.Calls > 0 {
+		env.Go = func(f func(ctx context.Context)) { st.calls = append(st.calls, f) }
 	}
 	var err error
 	if st.Task, err = st.Sub.New(env); err != nil {
@@ -492,6 +506,7 @@ func (d *Driver) round(faults bool) (busy bool) {
 		if st.Fetch(n) {
 			busy = true
 		}
+		busy = st.endCalls() || busy
 		for st.Step(n) > 0 && d.Failed == nil {
 			busy = true
 		}
@@ -507,6 +522,24 @@ func (d *Driver) round(faults bool) (busy bool) {
 		}
 	}
 	return busy
+}
+
+// endCalls lets some of the calls beside the task end; it says whether there were any.
+func (st *Subtask) endCalls() bool {
+	if len(st.calls) == 0 {
+		return false
+	}
+	st.D.rng.Shuffle(len(st.calls), func(i, j int) { st.calls[i], st.calls[j] = st.calls[j], st.calls[i] })
+	var left []func(context.Context)
+	for _, f := range st.calls {
+		if st.D.rng.Float64() < st.D.O.Calls {
+			f(context.Background())
+		} else {
+			left = append(left, f)
+		}
+	}
+	st.calls = left
+	return true
 }
 
 // Pass lets processing time pass.

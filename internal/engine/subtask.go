@@ -273,6 +273,7 @@ type life struct {
 	store    statestore.Store
 	state    *statestore.State
 	task     *task.Task
+	calls    *calls
 	inbox    *inbox
 	tps      []record.TopicPartition         // all partitions, as fetched
 	waiting  map[record.TopicPartition]int64 // those not fetched yet, and where: see task.Awaits
@@ -308,6 +309,9 @@ func (l *life) close() {
 	}
 	if l.producer != nil {
 		l.producer.Close()
+	}
+	if l.calls != nil {
+		l.calls.end(l.log)
 	}
 	if l.task != nil {
 		st := l.task.Stats()
@@ -414,7 +418,7 @@ func (l *life) loop() error {
 			}
 			continue
 		}
-		if n > 0 || st.Buffered > 0 && l.external == nil {
+		if n > 0 || st.Buffered > 0 && l.external == nil && !st.Blocked {
 			continue
 		}
 		l.publish(st)
@@ -437,6 +441,7 @@ func (l *life) loop() error {
 		timer.Reset(max(until.Sub(now), 0))
 		select {
 		case <-l.inbox.ready:
+		case <-l.calls.wake:
 		case q := <-s.queries:
 			l.serve(q)
 		case <-timer.C:

@@ -4,6 +4,7 @@
 package task
 
 import (
+	"context"
 	"time"
 
 	"github.com/millrace-stream/millrace/internal/record"
@@ -91,7 +92,10 @@ type Env struct {
 	Outputs     []EnvOutput       // as SubTopology.Outputs
 	Restored    *Progress         // from the last epoch record; nil on a first start
 	Now         int64             // processing time, ms since the epoch
-	Testing     Testing
+	// Go runs f on a goroutine of its own, and calls Step or Tick of the task soon after it has returned. Its context ends
+	// with the task. nil: f is run at once.
+	Go      func(f func(ctx context.Context))
+	Testing Testing
 }
 
 // EnvInput tells a task what it owns of an input.
@@ -170,6 +174,7 @@ type Stats struct {
 	BufferedBytes        int64
 	OldestUncommittedIn  int64 // processing time at which the first record of the running epoch was processed, 0 = none
 	EpochBytes           int64 // outputs and dirty state of the running epoch, approximate
+	Blocked              bool  // no record is processed until a call that Env.Go runs has ended
 	NextTimer            int64 // processing time at which Tick has something to do, math.MaxInt64 = nothing
 }
 

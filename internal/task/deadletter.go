@@ -46,13 +46,13 @@ func (x *Exec) deadLetter(f *Failure, original func() (key, value []byte)) error
 	}
 	timestamp := x.Time
 	key, value := original()
-	if x.rec != nil {
-		timestamp = x.rec.Timestamp
-		headers = make([]record.Header, 0, len(x.rec.Headers)+whereHeaders+whyHeaders)
-		headers = append(headers, x.rec.Headers...)
-		add(headerTopic, x.part.in.env.Topic)
-		add(headerPartition, strconv.Itoa(int(x.part.number)))
-		add(headerOffset, strconv.FormatInt(x.rec.Offset, 10))
+	if o := x.Origin(); o.Topic != "" {
+		timestamp = o.Timestamp
+		headers = make([]record.Header, 0, len(o.Headers)+whereHeaders+whyHeaders)
+		headers = append(headers, o.Headers...)
+		add(headerTopic, o.Topic)
+		add(headerPartition, strconv.Itoa(int(o.Partition)))
+		add(headerOffset, strconv.FormatInt(o.Offset, 10))
 	}
 	add(headerTimestamp, strconv.FormatInt(timestamp, 10))
 	add(headerOperator, t.lay.Ops[f.op].Name)

@@ -22,6 +22,8 @@ type Exec struct {
 	t    *Task
 	part *part          // of the record that runs, nil when a timer or window fires
 	rec  *record.Record // likewise
+	// origin is where the value came from that an operator kept and goes on with; nil = nowhere.
+	origin *Origin
 }
 
 // Now is the processing time in ms, as the engine told it.
@@ -45,6 +47,9 @@ func (x *Exec) Record() (r *record.Record, topic string, partition int32) {
 
 // SourcePartition is the partition that a keyless output follows: the one of the record, else the subtask's index.
 func (x *Exec) SourcePartition() int32 {
+	if x.part == nil && x.origin != nil {
+		return x.origin.Partition
+	}
 	if x.part == nil {
 		return int32(x.t.env.Subtask.Index)
 	}
@@ -130,6 +135,11 @@ func (x *Exec) Fail(op int32, class Class, err error) error {
 	return &Failure{op: op, class: class, err: err}
 }
 
+// FailStack is Fail for a panic of user code elsewhere.
+func (x *Exec) FailStack(op int32, err error, stack []byte) error {
+	return &Failure{op: op, class: UserCode, err: err, stack: stack}
+}
+
 // FailWith is Fail with a policy of its own.
 func (x *Exec) FailWith(op int32, class Class, policy Policy, err error) error {
 	return &Failure{op: op, class: class, policy: policy, err: err}
@@ -190,6 +200,8 @@ func (x *Exec) locate(e *Error) *Error {
 	}
 	if x.part != nil && x.rec != nil {
 		e.Topic, e.Partition, e.Offset = x.part.in.env.Topic, x.part.number, x.rec.Offset
+	} else if o := x.origin; o != nil && o.Topic != "" {
+		e.Topic, e.Partition, e.Offset = o.Topic, o.Partition, o.Offset
 	}
 	return e
 }
@@ -250,10 +262,23 @@ func (x *Exec) Atomic(op int32, g statestore.Group, eventTime int64, f func() er
 	} else {
 		x.rollback(&m)
 		skipped = true
-		err = x.judge(err, func() ([]byte, []byte) { return x.Keep(key(x.Buf())), nil })
+		err = x.judge(err, func() ([]byte, []byte) {
+			if x.origin != nil {
+				return x.origin.Key, x.origin.Value
+			}
+			return x.Keep(key(x.Buf())), nil
+		})
 	}
 	x.Op = -1
 	x.part, x.rec = part, rec
+	return skipped, err
+}
+
+// AtomicOf is Atomic for a value that came in an earlier step: a dead letter is that record.
+func (x *Exec) AtomicOf(op int32, g statestore.Group, eventTime int64, from *Origin, f func() error) (skipped bool, err error) {
+	x.origin = from
+	skipped, err = x.Atomic(op, g, eventTime, f, nil)
+	x.origin = nil
 	return skipped, err
 }
 

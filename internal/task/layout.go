@@ -104,6 +104,7 @@ type Node struct {
 	dueProc int64
 	ahead   int64 // of Advance
 	own     *Assigner
+	hold    int64 // of Hold
 	t       *Task
 }
 
@@ -127,6 +128,30 @@ func (n *Node) Advance(at int64) {
 		n.ahead = max(n.ahead, at)
 		n.t.moved = true
 	}
+}
+
+// Hold keeps the watermark of this node, and of those behind it, from going beyond at, whatever its inputs say, until
+// the next call; Never ends it. A watermark that is beyond it already stays.
+func (n *Node) Hold(at int64) {
+	if at != n.hold {
+		n.hold = at
+		n.t.moved = true
+	}
+}
+
+// Input is the watermark that the inputs of this node have now: where the node itself would be without Hold.
+func (n *Node) Input() int64 {
+	w, idle := int64(never), true
+	for _, in := range n.inputs {
+		if !in.Idle {
+			idle = false
+			w = min(w, in.Watermark)
+		}
+	}
+	if idle {
+		return n.Watermark
+	}
+	return max(w, n.Watermark)
 }
 
 // DueProcessing says that something is to fire once the clock shows >= now.

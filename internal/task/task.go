@@ -51,6 +51,8 @@ type Task struct {
 	paused  bool   // external inputs wait
 	// awaiting counts the broadcast inputs that are not loaded yet: all others wait.
 	awaiting int
+	pollers  []func() (did bool, err error)
+	blocked  int // reasons for which no record is processed
 
 	now         int64
 	phase       phase
@@ -168,7 +170,7 @@ func New(env Env, lay *Layout) (*Task, error) {
 	}
 	for i := range lay.Nodes {
 		l := &lay.Nodes[i]
-		n := &Node{Watermark: unset, id: l.ID, due: never, dueProc: never, ahead: unset, t: t}
+		n := &Node{Watermark: unset, id: l.ID, due: never, dueProc: never, ahead: unset, hold: never, t: t}
 		for _, in := range l.Inputs {
 			n.inputs = append(n.inputs, t.nodes[in])
 		}
@@ -328,6 +330,7 @@ func (t *Task) Step(max int, now int64) (n int, err error) {
 		return 0, t.failed
 	}
 	t.now = now
+	err = t.poll()
 	for n < max && err == nil {
 		var k int
 		k, err = t.run(max - n)
@@ -401,7 +404,7 @@ func (t *Task) run(max int) (n int, err error) {
 			}
 		}
 	}()
-	for n < max {
+	for n < max && t.blocked == 0 {
 		i := t.pick()
 		if i < 0 {
 			break
@@ -705,8 +708,8 @@ func (t *Task) advance() error {
 				n.own.move()
 			} else if len(n.inputs) == 1 {
 				in := n.inputs[0]
-				n.Idle = in.Idle
-				n.Watermark = max(n.Watermark, in.Watermark)
+				n.Idle = in.Idle && n.hold == never
+				n.Watermark = max(n.Watermark, min(in.Watermark, n.hold))
 			} else {
 				n.combine()
 			}
@@ -734,8 +737,8 @@ func (n *Node) combine() {
 			w = min(w, in.Watermark)
 		}
 	}
-	n.Idle = idle
-	if !idle && w > n.Watermark {
+	n.Idle = idle && n.hold == never
+	if w = min(w, n.hold); !idle && w > n.Watermark {
 		n.Watermark = w
 	}
 }
@@ -751,6 +754,9 @@ func (t *Task) Tick(now int64) (err error) {
 			err = t.fail(t.stop(t.x.panicked(r)))
 		}
 	}()
+	if err := t.poll(); err != nil {
+		return err
+	}
 	restored := t.moved // by New: it is committed already
 	period := now-t.lastPeriod >= periodInterval
 	if period {
@@ -940,7 +946,7 @@ func (t *Task) Committed(statestore.Meta) error {
 // Stats returns the task's counters.
 func (t *Task) Stats() Stats {
 	s := Stats{RecordsIn: t.recordsIn, BytesIn: t.bytesIn, RecordsOut: t.c.recordsOut, BytesOut: t.c.bytesOut, Late: t.c.late,
-		DeadLetters: t.deadLetters, Skipped: t.skipped, Expired: t.expired, Watermark: t.watermark(), Buffered: t.buffered, BufferedBytes: t.bufferedB,
+		Blocked: t.blocked > 0, DeadLetters: t.deadLetters, Skipped: t.skipped, Expired: t.expired, Watermark: t.watermark(), Buffered: t.buffered, BufferedBytes: t.bufferedB,
 		OldestUncommittedIn: t.oldest, EpochBytes: t.epochOut, NextTimer: never}
 	for i := range t.outs {
 		s.EpochBytes += int64(len(t.outs[i].Key) + len(t.outs[i].Value))

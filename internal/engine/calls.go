@@ -1,0 +1,47 @@
+package engine
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+)
+
+// calls are what the operators of one life do beside the loop (task.Env.Go). How many run at a time is up to the
+// operators, each of which has a capacity.
+type calls struct {
+	ctx    context.Context
+	cancel context.CancelFunc
+	wg     sync.WaitGroup
+	wake   chan struct{} // a call has ended
+}
+
+func newCalls() *calls {
+	ctx, cancel := context.WithCancel(context.Background())
+	return &calls{ctx: ctx, cancel: cancel, wake: make(chan struct{}, 1)}
+}
+
+func (c *calls) run(f func(ctx context.Context)) {
+	c.wg.Go(func() {
+		f(c.ctx)
+		select {
+		case c.wake <- struct{}{}:
+		default:
+		}
+	})
+}
+
+// callsEnd is how long the end of a life waits for calls that do not mind that their context has ended.
+const callsEnd = 5 * time.Second
+
+// end ends all calls.
+func (c *calls) end(log *slog.Logger) {
+	c.cancel()
+	done := make(chan struct{})
+	go func() { c.wg.Wait(); close(done) }()
+	select {
+	case <-done:
+	case <-time.After(callsEnd):
+		log.Warn("asynchronous calls go on though their context has ended; the user function must return then", "waited", callsEnd)
+	}
+}
