@@ -217,6 +217,8 @@ func SideOutput[T any](from Operator, tag OutputTag[T]) Stream[T] {
 	}
 	switch {
 	case n.emitsToSides:
+	case n.joins:
+		n.checkLateTag(s, tag.id, typeName[T]())
 	case n.lateTag == "":
 		s.fail("%s emits to no side output; take it from the stream that the window aggregation or Process returned", n.kind)
 	case n.lateTag != tag.id:

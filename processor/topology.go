@@ -79,9 +79,13 @@ type node struct {
 	ttl               *TTL   // of StateTTL
 	ttlTaken          bool   // by a state
 
+	joins  bool          // it is a join that has late rows
+	lates  [2]lateOutput // of LateLeftTo and LateRightTo
+	beside []*node       // inputs that do not hold its watermark back
+
 	// globals are the broadcasts that the operator reads: they are in its sub-topology, and hold back no event time of it.
 	globals []*node
-	readBy *node // of a broadcast: an operator that reads it; set when the graph is cut
+	readBy  *node // of a broadcast: an operator that reads it; set when the graph is cut
 
 	groupOf func(key []byte) (statestore.Group, error) // of the keys of its stores; set before specs are
 }
@@ -376,7 +380,7 @@ func (s *sub) compile() (errs []error) {
 		}
 		var ins []int
 		for _, in := range n.inputs {
-			if w, ok := s.wm[in]; ok && !slices.Contains(ins, w) {
+			if w, ok := s.wm[in]; ok && !slices.Contains(ins, w) && !slices.Contains(n.beside, in) {
 				ins = append(ins, w)
 			}
 		}
