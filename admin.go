@@ -177,6 +177,16 @@ func (a *admin) DeleteSavepoint(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
+	if sp, err := saved.Show(ctx, name); err == nil && sp.Status == checkpoint.StatusCompleted {
+		cluster, err := txn.Connect(ctx, a.kafka)
+		if err == nil {
+			err = engine.CheckUnneeded(ctx, cluster, a.kafka.AppID, sp.ID)
+			cluster.Close()
+		}
+		if err != nil {
+			return fmt.Errorf("delete savepoint %s: %w", name, err)
+		}
+	}
 	u, err := saved.Delete(ctx, name)
 	if err == nil {
 		a.log.Info("savepoint deleted by HTTP", "savepoint", name, "bytes", u.Bytes)

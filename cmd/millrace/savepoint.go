@@ -17,6 +17,8 @@ import (
 	"github.com/millrace-stream/millrace/checkpoint"
 	"github.com/millrace-stream/millrace/checkpoint/blob"
 	"github.com/millrace-stream/millrace/internal/api"
+	"github.com/millrace-stream/millrace/internal/engine"
+	"github.com/millrace-stream/millrace/txn"
 )
 
 // newSavepointCommand takes, shows and deletes savepoints.
@@ -42,6 +44,7 @@ func newSavepointCommand(environ []string) *cobra.Command {
 			flags: func(own *pflag.FlagSet) {
 				output(own)
 				own.Bool("yes", false, "do not ask")
+				own.Bool("force", false, "delete it even if an app needs it to begin from, and do not ask the brokers about that")
 			},
 			run: deleteSavepoint,
 		}.command(environ),
@@ -290,8 +293,31 @@ func verifySavepoint(c *appCall) error {
 // progressEvery is how often a command that takes long says how far it is.
 const progressEvery = 2 * time.Second
 
+// unneeded refuses to delete a savepoint that an app of the cluster begins from.
+func (c *appCall) unneeded(sp *checkpoint.Savepoint) error {
+	cluster, err := txn.Connect(c.ctx, c.kafka)
+	if err == nil {
+		defer cluster.Close()
+		if err = engine.CheckUnneeded(c.ctx, cluster, c.app, sp.ID); errors.Is(err, txn.ErrNoApp) {
+			err = nil
+		}
+	}
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, engine.ErrSavepointNeeded):
+		return fmt.Errorf("delete savepoint %s: %w; --force deletes it all the same", sp.Name, err)
+	default:
+		return fmt.Errorf("delete savepoint %s: whether an app still begins from it cannot be asked: %w; --force deletes it without asking", sp.Name, err)
+	}
+}
+
 func deleteSavepoint(c *appCall) error {
 	yes, err := c.flags.GetBool("yes")
+	if err != nil {
+		return err
+	}
+	force, err := c.flags.GetBool("force")
 	if err != nil {
 		return err
 	}
@@ -305,6 +331,12 @@ func deleteSavepoint(c *appCall) error {
 	if errors.Is(err, checkpoint.ErrNoSavepoint) {
 		return noSavepoint(err)
 	}
+	// Only a completed one can be begun from.
+	if err == nil && sp.Status == checkpoint.StatusCompleted && !force {
+		if err := c.unneeded(sp); err != nil {
+			return err
+		}
+	}
 	if !yes {
 		what := fmt.Sprintf("Savepoint %s of app %s in %s", name, c.app, blobs.String())
 		switch {
@@ -317,7 +349,10 @@ func deleteSavepoint(c *appCall) error {
 		default:
 			what += fmt.Sprintf(" is %s.", sp.Status)
 		}
-		what += " An app that begins from it, and has not read all of it yet, cannot go on without it.\nDelete it?"
+		if force {
+			what += " An app that begins from it, and has not read all of it yet, cannot go on without it."
+		}
+		what += "\nDelete it?"
 		if err := c.confirm(what, "nothing was deleted"); err != nil {
 			return err
 		}

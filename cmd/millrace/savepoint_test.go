@@ -152,7 +152,7 @@ func TestSavepointsAreListedVerifiedAndDeleted(t *testing.T) {
 	makeSavepoint(t, blobs, "orders", "one")
 	makeSavepoint(t, blobs, "orders", "two")
 	makeSavepoint(t, blobs, "orders-eu", "theirs")
-	common := []string{"--app.id=orders", "--checkpoint.url=file://" + folder}
+	common := []string{"--app.id=orders", "--checkpoint.url=file://" + folder, "--brokers=" + strings.Join(fakeKafka(t), ",")}
 	call := func(args ...string) (int, string, string) {
 		t.Helper()
 		return millrace(t, nil, append(args, common...)...)
@@ -237,12 +237,16 @@ func TestSavepointsOnS3(t *testing.T) {
 		t.Fatal(err)
 	}
 	o := fake.Options()
-	environ := []string{"MILLRACE_APP_ID=orders", "MILLRACE_CHECKPOINT_URL=" + fake.URL("prefix"), "MILLRACE_CHECKPOINT_S3_ENDPOINT=" + o.Endpoint, "MILLRACE_CHECKPOINT_S3_REGION=" + o.Region,
+	environ := []string{"MILLRACE_BROKERS=127.0.0.1:1", "MILLRACE_REQUEST_TIMEOUT=300ms", "MILLRACE_APP_ID=orders", "MILLRACE_CHECKPOINT_URL=" + fake.URL("prefix"), "MILLRACE_CHECKPOINT_S3_ENDPOINT=" + o.Endpoint, "MILLRACE_CHECKPOINT_S3_REGION=" + o.Region,
 		"MILLRACE_CHECKPOINT_S3_PATH_STYLE=true", "MILLRACE_CHECKPOINT_S3_ACCESS_KEY=" + o.AccessKey, "MILLRACE_CHECKPOINT_S3_SECRET_KEY_FILE=" + secret}
+	if code, _, stderr := millrace(t, environ, "savepoint", "delete", "one", "--yes"); code != exitFailed || !strings.Contains(stderr, "whether an app still begins from it cannot be asked") ||
+		!strings.Contains(stderr, "--force") {
+		t.Errorf("delete without brokers: code %d, %s", code, stderr)
+	}
 	for _, c := range []struct{ args, says string }{
 		{"savepoint list", "1 savepoint of app orders in " + fake.URL("prefix")},
 		{"savepoint verify one", "Savepoint one is whole: 1000 entries"},
-		{"savepoint delete one --yes", "Savepoint one is deleted: 4 blobs"},
+		{"savepoint delete one --yes --force", "Savepoint one is deleted: 4 blobs"},
 		{"savepoint list", "0 savepoints"},
 	} {
 		if code, stdout, stderr := millrace(t, environ, strings.Fields(c.args)...); code != exitOK || !strings.Contains(stdout, c.says) {

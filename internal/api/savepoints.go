@@ -87,7 +87,7 @@ func statusOf(err error) int {
 		return bad.code
 	case errors.Is(err, checkpoint.ErrNoSavepoint):
 		return http.StatusNotFound
-	case errors.Is(err, ErrNoStore), errors.Is(err, checkpoint.ErrNameTaken), errors.Is(err, engine.ErrSavepointRuns), errors.Is(err, engine.ErrStopped),
+	case errors.Is(err, ErrNoStore), errors.Is(err, checkpoint.ErrNameTaken), errors.Is(err, engine.ErrSavepointRuns), errors.Is(err, engine.ErrSavepointNeeded), errors.Is(err, engine.ErrStopped),
 		errors.Is(err, engine.ErrNotStopped), errors.Is(err, engine.ErrNotRunning), errors.Is(err, engine.ErrNeverStarted):
 		return http.StatusConflict
 	}
