@@ -212,7 +212,7 @@ func (d *Driver) readAll(ctx context.Context, cl *kgo.Client) (results, error) {
 		}
 		res.add(topic, recs)
 	}
-	return res, nil
+	return d.sorted(res), nil
 }
 
 // readTopic reads a topic up to its last stable offsets, partition by partition.

@@ -25,6 +25,7 @@ type settings struct {
 	runs     int
 	seed     uint64
 	broker   [][2]int // members and partitions
+	anyOrder []string // topics
 }
 
 // Partitions sets how many partitions topics have. Default: 1.

@@ -26,6 +26,12 @@ func Broker(members, partitions int) Option {
 	return Option{func(s *settings) { s.broker = append(s.broker, [2]int{members, partitions}) }}
 }
 
+// AnyOrder lets Schedules and OnBroker compare the rows of topics as sets: of a topic that several operators write, whose rows
+// have an order only among those of one operator.
+func AnyOrder(topics ...string) Option {
+	return Option{func(s *settings) { s.anyOrder = append(s.anyOrder, topics...) }}
+}
+
 // Schedules runs script many times and compares what is committed to the topics that the topology writes: the values of
 // each record key in their order, and those without key as a set. The first run is the calm one of New, with the partitions
 // that o says. The others have 1, 2, 3 or 6 partitions, any number of subtasks that fits, fetches of any size, commits at any
@@ -124,6 +130,16 @@ func (d *Driver) results() results {
 	run := d.start()
 	for _, topic := range d.outputs() {
 		res.add(topic, run.Records(topic))
+	}
+	return d.sorted(res)
+}
+
+// sorted sorts what AnyOrder names.
+func (d *Driver) sorted(res results) results {
+	for _, topic := range d.set.anyOrder {
+		for _, rows := range res[topic] {
+			slices.Sort(rows)
+		}
 	}
 	return res
 }
