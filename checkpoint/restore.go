@@ -14,8 +14,12 @@ import (
 
 // RestoreOptions of Restore. The zero value is usable.
 type RestoreOptions struct {
-	// Parallel is how many files are downloaded at once, each with a buffer of 256 KiB: 8 if 0.
+	// Parallel is how many files are downloaded at once, each with a buffer of 256 KiB: 8 if 0, and as many as Slots has.
 	Parallel int
+	// Slots are shared with other restores; nil = with none.
+	Slots *Slots
+	// Behind lets all others go first that do not ask for that: nobody waits for this restore.
+	Behind bool
 	// Progress is told the bytes downloaded so far and those of all files, from several goroutines.
 	Progress func(done, total int64)
 }
@@ -62,6 +66,11 @@ func Restore(ctx context.Context, blobs blob.Store, m *Manifest, dir statestore.
 	if o.Parallel <= 0 {
 		o.Parallel = defaultDownloads
 	}
+	var rank uint64
+	if o.Slots != nil {
+		o.Parallel = o.Slots.n
+		rank = o.Slots.rank(o.Behind)
+	}
 	total := m.Bytes()
 	var done atomic.Int64
 	tell := func(n int) {
@@ -71,6 +80,12 @@ func Restore(ctx context.Context, blobs blob.Store, m *Manifest, dir statestore.
 	}
 	prefix := Prefix(m.Identity())
 	err = parallel(ctx, o.Parallel, m.Files, func(ctx context.Context, f File) error {
+		if o.Slots != nil {
+			if err := o.Slots.acquire(ctx, rank); err != nil {
+				return err
+			}
+			defer o.Slots.release()
+		}
 		if err := download(ctx, blobs, blobKey(prefix, f.Blob), f, st, tell); err != nil {
 			return err
 		}

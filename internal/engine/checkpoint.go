@@ -25,7 +25,7 @@ type Checkpoints struct {
 	// Grace is how long what nobody needs any more is kept at least; see checkpoint.Options. Default Timeout + 5 m.
 	Grace  time.Duration
 	Retain int // newest ones that are kept; default 3
-	// Upload and Download are how many files of one checkpoint move at once. Default 4.
+	// Upload is how many files of one checkpoint move at once, Download how many of all that are restored. Default 4 and 16.
 	Upload, Download int
 	// Prefer restores from a checkpoint wherever one is usable, however cheap the other ways are; for tests.
 	Prefer bool
@@ -43,10 +43,11 @@ func (o *Checkpoints) ensureDefaults() {
 	if o.Timeout <= 0 {
 		o.Timeout = 10 * time.Minute
 	}
-	for _, n := range []*int{&o.Upload, &o.Download} {
-		if *n <= 0 {
-			*n = 4
-		}
+	if o.Upload <= 0 {
+		o.Upload = 4
+	}
+	if o.Download <= 0 {
+		o.Download = 16
 	}
 	if o.Retain <= 0 {
 		o.Retain = 3

@@ -35,6 +35,9 @@ type Options struct {
 
 	Checkpoints Checkpoints
 
+	// Bulk says how a long changelog is read.
+	Bulk Bulk
+
 	// Advertise is where other members find this one's HTTP server, host:port; "" = nowhere. It is told to the group, so that a
 	// question about a key can be sent to who owns it.
 	Advertise string
@@ -99,6 +102,7 @@ func (o *Options) ensureDefaults() {
 	def(&o.BackoffMax, 10*time.Second)
 	def(&o.HouseKeeping, 15*time.Second)
 	o.Checkpoints.ensureDefaults()
+	size(&o.Bulk.Records, 50_000)
 	if o.MaxAttempts <= 0 {
 		o.MaxAttempts = 10
 	}

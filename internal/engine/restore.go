@@ -311,13 +311,18 @@ func (l *life) restoreFrom(ctx context.Context, o checkpoint.Option, aside bool)
 	default:
 		return nil, fatalf("restore subtask %s: %s is not known here", l.s.id, o.Way)
 	}
-	return l.readTail(ctx, o.Way, started)
+	bulk, end, err := l.bulk(ctx, o, started)
+	if err != nil {
+		return nil, err
+	}
+	defer end()
+	return l.readTail(ctx, o.Way, started, bulk)
 }
 
 // download puts a checkpoint in the place of the local store.
 func (l *life) download(ctx context.Context, o checkpoint.Option, started time.Time) error {
 	l.closeStore()
-	opts := checkpoint.RestoreOptions{Parallel: l.w.opts.Checkpoints.Download, Progress: func(done, total int64) {
+	opts := checkpoint.RestoreOptions{Slots: l.w.downloads, Behind: l.producer == nil, Progress: func(done, total int64) {
 		l.progress(&RestoreStatus{Way: o.Way.String(), Downloaded: done, Download: total, Remaining: o.Records, Started: started,
 			EtaMs: eta(time.Since(started), done, total-done)})
 	}}
@@ -395,9 +400,9 @@ const tellEvery = 10 * time.Second
 // restoreBatchBytes is the size at which a restore batch is committed.
 const restoreBatchBytes = 8 << 20
 
-// readTail reads the changelog from where the store is to its end. It returns the newest epoch record, nil if there is
-// none.
-func (l *life) readTail(ctx context.Context, way checkpoint.Way, started time.Time) (*txn.EpochRecord, error) {
+// readTail reads the changelog from where the store is to its end, in bulk if bulk makes one, else in batches. It returns the
+// newest epoch record, nil if there is none.
+func (l *life) readTail(ctx context.Context, way checkpoint.Way, started time.Time, bulk func() statestore.Bulk) (*txn.EpochRecord, error) {
 	s, store := l.s, l.store
 	l.positions = make([]int64, len(s.sub.changelogs))
 	for i := range l.positions {
@@ -423,21 +428,16 @@ func (l *life) readTail(ctx context.Context, way checkpoint.Way, started time.Ti
 	var records, size int64
 	l.progress(&RestoreStatus{Way: way.String(), Started: started, EtaMs: -1})
 
-	batch := store.NewBatch()
-	defer func() { batch.Discard() }()
-	var batchBytes int
+	w := newTail(store, bulk)
+	defer w.discard()
 	// What is on disk is always the fold of the changelog up to the positions beside it, so a restore that was cut off
 	// goes on where it was.
-	flush := func() error {
+	flush := func(commit func(statestore.Meta) error) error {
 		m := statestore.Meta{EpochRecord: raw, Positions: append([]int64(nil), l.positions...)}
 		if rec != nil {
 			m.Epoch = rec.Epoch
 		}
-		if err := batch.Commit(m); err != nil {
-			return err
-		}
-		batch, batchBytes = store.NewBatch(), 0
-		return nil
+		return commit(m)
 	}
 	metaKey := statestore.MetaKey()
 	apply := func(changelog int, offset int64, key, value []byte) error {
@@ -451,15 +451,10 @@ func (l *life) readTail(ctx context.Context, way checkpoint.Way, started time.Ti
 				rec, raw = r, value
 			}
 		} else if !ok || !failpoint.Planted(failpoint.SkipTail) {
-			if value == nil {
-				batch.Delete(key)
-			} else {
-				batch.Set(key, value)
-			}
-			batchBytes += len(key) + len(value)
+			w.put(key, value)
 		}
-		if batchBytes >= restoreBatchBytes {
-			return flush()
+		if w.full() {
+			return flush(w.commit)
 		}
 		return nil
 	}
@@ -473,20 +468,26 @@ func (l *life) readTail(ctx context.Context, way checkpoint.Way, started time.Ti
 	if err != nil {
 		return nil, err
 	}
-	moved := !slices.Equal(l.positions, end.Positions)
-	copy(l.positions, end.Positions)
 	if rec != nil {
 		if rec.Incarnation != l.incarnation {
 			return nil, fatalf("changelog %s/%d holds epoch %d of incarnation %d, but the app is in incarnation %d", s.sub.changelogs[0], s.id.Index, rec.Epoch, rec.Incarnation, l.incarnation)
 		}
+	}
+	if err := flush(w.endBulk); err != nil {
+		return nil, err
+	}
+	// The end is behind the marker of the last transaction, so that after a crash here it is reached once more.
+	moved := !slices.Equal(l.positions, end.Positions)
+	copy(l.positions, end.Positions)
+	if rec != nil {
 		// Windows that closed have no tombstones: the epoch record says what is gone.
 		for _, h := range rec.Horizons {
 			lo, hi := statestore.WindowRange(h.Store, h.End)
-			batch.DeleteRange(lo, hi)
+			w.batch.DeleteRange(lo, hi)
 		}
 	}
 	if moved || records > 0 || !ok {
-		if err := flush(); err != nil {
+		if err := flush(w.commit); err != nil {
 			return nil, err
 		}
 		if err := store.Flush(); err != nil {

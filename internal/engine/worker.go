@@ -30,6 +30,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/millrace-stream/millrace/checkpoint"
 	"github.com/millrace-stream/millrace/internal/record"
 	"github.com/millrace-stream/millrace/txn"
 )
@@ -53,7 +54,9 @@ type Worker struct {
 
 	commitSlots     chan struct{} // the process's commit budget
 	checkpointSlots chan struct{} // and that of checkpoints
-	desk            *desk         // for queries
+	bulkSlots       chan struct{} // and that of changelogs that are loaded in bulk
+	downloads       *checkpoint.Slots
+	desk            *desk // for queries
 
 	mu       sync.Mutex
 	state    State
@@ -84,6 +87,8 @@ func New(opts Options) *Worker {
 		started:         time.Now(),
 		commitSlots:     make(chan struct{}, concurrentCommits),
 		checkpointSlots: make(chan struct{}, concurrentCheckpoints),
+		bulkSlots:       make(chan struct{}, concurrentBulks()),
+		downloads:       checkpoint.NewSlots(opts.Checkpoints.Download),
 		desk:            newDesk(),
 		subtasks:        map[record.SubtaskID]*subtask{},
 		totals:          map[record.SubtaskID]*totals{},
