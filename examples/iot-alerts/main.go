@@ -125,7 +125,7 @@ func check() selfcheck.Check {
 			slices.SortFunc(got, func(a, b Activity) int {
 				return cmp.Or(cmp.Compare(a.Device, b.Device), a.From.Compare(b.From))
 			})
-			if err := compare("activity", got, activities); err != nil {
+			if err := selfcheck.Compare("activity", got, activities); err != nil {
 				return err
 			}
 			told, err := selfcheck.Values[Alert](out["alerts"])
@@ -133,7 +133,7 @@ func check() selfcheck.Check {
 				return err
 			}
 			slices.SortFunc(told, compareAlerts)
-			return compare("alert", told, alerts)
+			return selfcheck.Compare("alert", told, alerts)
 		},
 		Summary: func(out map[string][]selfcheck.Record) string {
 			return fmt.Sprintf("%d activities of %d devices, %d alerts", len(out["activities"]), len(sent), len(out["alerts"]))
@@ -143,19 +143,6 @@ func check() selfcheck.Check {
 
 func compareAlerts(a, b Alert) int {
 	return cmp.Or(cmp.Compare(a.Device, b.Device), a.At.Compare(b.At), cmp.Compare(a.What, b.What))
-}
-
-// compare compares sorted rows.
-func compare[T comparable](what string, got, want []T) error {
-	for i := range min(len(got), len(want)) {
-		if got[i] != want[i] {
-			return fmt.Errorf("%s %d is %v, want %v", what, i, got[i], want[i])
-		}
-	}
-	if len(got) != len(want) {
-		return fmt.Errorf("%d rows of %s, want %d", len(got), what, len(want))
-	}
-	return nil
 }
 
 // expected are the rows that belong to the readings, sorted.

@@ -12,7 +12,7 @@
 // Send is processed to its end and committed before it returns, and results are what a reader with
 // isolation.level=read_committed would see. Event time moves with what is sent, by each source's own strategy, or by
 // AdvanceWatermark; no record has to be sent only to close a window. Processing time stands still but for
-// AdvanceProcessingTime.
+// AdvanceProcessingTime. Functions of Async are called at once and waited for.
 //
 // Schedules runs a test many times, with other partitions, fetches, crashes and restores, and compares the results;
 // Driver.OnBroker runs what a test sent on an embedded Kafka broker, on several members. Kafka Streams:

@@ -35,7 +35,7 @@ func AnyOrder(topics ...string) Option {
 // Schedules runs script many times and compares what is committed to the topics that the topology writes: the values of
 // each record key in their order, and those without key as a set. The first run is the calm one of New, with the partitions
 // that o says. The others have 1, 2, 3 or 6 partitions, any number of subtasks that fits, fetches of any size, commits at any
-// point, crashes and aborted transactions, and states restored from their changelog, a store that is behind, or a checkpoint.
+// point, crashes and aborted transactions, calls of Async that end in any order, and states restored from their changelog, a store that is behind, or a checkpoint.
 //
 // The results of a topology depend on its records alone as long as nothing is late, no partition becomes idle by time, and its
 // functions do not look at the clock. script sends the same records in each run, lets none be late on any number of
@@ -85,7 +85,7 @@ func wildDriver(tb testing.TB, topology func(*processor.Topology), s settings, s
 	s.o.Batch = 1 + rng.IntN([]int{3, 20, 300}[rng.IntN(3)])
 	s.o.Crash, s.o.Skip = pick(0, 0.1, 0.3), pick(0, 0.2, 0.5)
 	s.o.Behind, s.o.Copy = pick(0, 0.3, 1), pick(0, 0.2)
-	s.o.Restore = drive.Mixed
+	s.o.Restore, s.o.Calls = drive.Mixed, pick(0, 0.3)
 	d := newDriver(tb, topology, s)
 	d.wild = rng
 	// Some parts of a topology fix their parallelism, others may have partitions that no number but 1 divides: a number

@@ -29,6 +29,8 @@ import (
 // Check is how an example checks itself.
 type Check struct {
 	Inputs, Outputs []string // topics
+	// Before makes input that is there before the app starts; nil = none.
+	Before func(p *Producer)
 	// Feed makes input until ctx ends, and then what closes all windows.
 	Feed func(ctx context.Context, p *Producer) error
 	// Verify says what is wrong with the committed output, or is not there yet. It gets all records of all outputs.
@@ -103,6 +105,13 @@ func Run(ctx context.Context, app string, topology func(*processor.Topology), c 
 	}
 	fmt.Fprintf(out, "%s on an embedded broker (%s), input for %s, seed %d\n", app, brokers[0], duration, seed)
 
+	p := &Producer{cl: cl, Rand: rand.New(rand.NewPCG(seed, 1))}
+	if c.Before != nil {
+		c.Before(p)
+		if err := p.flush(ctx); err != nil {
+			return err
+		}
+	}
 	cfg := configs.Default()
 	cfg.Brokers, cfg.Listen, cfg.State.Store, cfg.Log.Level = brokers, configs.ListenOff, "memory", "warn"
 	cfg.Group.LeaveOnStop = true
@@ -121,7 +130,6 @@ func Run(ctx context.Context, app string, topology func(*processor.Topology), c 
 	}
 	defer func() { err = errors.Join(err, finish()) }()
 
-	p := &Producer{cl: cl, Rand: rand.New(rand.NewPCG(seed, 1))}
 	fctx, cancel := context.WithTimeout(ctx, duration)
 	defer cancel()
 	if err := c.Feed(fctx, p); err != nil {
@@ -276,6 +284,19 @@ func readAll(ctx context.Context, brokers []string, topics []string) (map[string
 		})
 	}
 	return out, nil
+}
+
+// Compare says where sorted rows differ.
+func Compare[T comparable](what string, got, want []T) error {
+	for i := range min(len(got), len(want)) {
+		if got[i] != want[i] {
+			return fmt.Errorf("%s %d is %v, want %v", what, i, got[i], want[i])
+		}
+	}
+	if len(got) != len(want) {
+		return fmt.Errorf("%d rows of %s, want %d", len(got), what, len(want))
+	}
+	return nil
 }
 
 // Values decodes the values of records.
