@@ -66,6 +66,9 @@ func shared[S any](b *builder, n *node, build func() S) S {
 func (s *sub) keyGroup(store statestore.ID, key []byte) (statestore.Group, error) {
 	for _, n := range s.nodes {
 		for _, spec := range n.specs {
+			if spec.ID == store && spec.Replicated {
+				return 0, nil // every subtask has it all
+			}
 			if spec.ID == store {
 				return n.groupOf(key)
 			}

@@ -103,7 +103,6 @@ func newGlobalTable[K comparable, V any](from *node, kind, id string, key format
 	}
 	w.detail = g.keys.schema() + " -> " + schemaOf(g.values)
 	r.source.keySchema, r.source.valueSchema = g.keys.schema(), schemaOf(g.values)
-	r.groupOf = func([]byte) (statestore.Group, error) { return 0, nil } // every subtask has it all
 	r.store(globalStore, statestore.KindTable, g.keys.schema(), schemaOf(g.values)).Replicated = true
 	r.source.open = func(b *builder) task.Source { return &tableSource[K, V]{b: b, g: g, table: g.open(b)} }
 	return w, g
