@@ -69,7 +69,7 @@ func silence(t *processor.Topology) {
 	readings := processor.FromKeyed[int32](t, nil, processor.Topic[reading]{Name: "readings", EventTime: func(r reading) time.Time { return r.At }, Idle: 5 * time.Second})
 	alarms := processor.Process(readings, "silence", func(ctx *processor.KeyedContext[int32, reading, alarm]) {
 		last := processor.Value[reading](ctx, "last")
-		recent := processor.List[int64](ctx, "recent")
+		recent := processor.List[int64](ctx, "recent", processor.TTL{After: time.Hour})
 		high := processor.MapOf[string, int64](ctx, "extremes")
 		ctx.OnRecord(func(r reading) error {
 			if r.Value < 0 {

@@ -18,11 +18,11 @@ import (
 
 // State is the committed value of one key in a value state, an aggregation or a table of an operator: name is that of
 // processor.Value, or the name after the operator's id that Topology.Describe shows. ok is false if there is none. The test
-// fails if there is no such state, or if K or V are not its types.
+// fails if there is no such state, or if K or V are not its types. A value whose TTL is over is there until it is removed.
 func State[K comparable, V any](d *Driver, operator, name string, key K) (v V, ok bool) {
 	d.tb.Helper()
 	read(d, operator, name, key, statestore.KindTable, func(s *statestore.State, spec statestore.Spec, g statestore.Group, kc statestore.KeyCodec[K]) error {
-		codec, err := statestore.CodecOf[V]()
+		codec, err := codecOf[V](spec)
 		if err != nil {
 			return err
 		}
@@ -42,7 +42,7 @@ func State[K comparable, V any](d *Driver, operator, name string, key K) (v V, o
 func StateList[K comparable, E any](d *Driver, operator, name string, key K) (es []E) {
 	d.tb.Helper()
 	read(d, operator, name, key, statestore.KindList, func(s *statestore.State, spec statestore.Spec, g statestore.Group, kc statestore.KeyCodec[K]) error {
-		codec, err := statestore.CodecOf[E]()
+		codec, err := codecOf[E](spec)
 		if err != nil {
 			return err
 		}
@@ -65,7 +65,7 @@ func StateMap[K, MK comparable, V any](d *Driver, operator, name string, key K) 
 		if err != nil {
 			return err
 		}
-		codec, err := statestore.CodecOf[V]()
+		codec, err := codecOf[V](spec)
 		if err != nil {
 			return err
 		}
@@ -78,6 +78,36 @@ func StateMap[K, MK comparable, V any](d *Driver, operator, name string, key K) 
 	})
 	return m
 }
+
+// codecOf is the codec of a store's values, with the time of their last write or without.
+func codecOf[V any](spec statestore.Spec) (statestore.Codec[V], error) {
+	codec, err := statestore.CodecOf[V]()
+	if err != nil {
+		return nil, err
+	}
+	if stamped := statestore.StampedCodec(codec); stamped.Schema() == spec.ValType {
+		return unstamped[V]{stamped}, nil
+	}
+	return codec, nil
+}
+
+// unstamped reads values that have a time to live, without it.
+type unstamped[V any] struct {
+	c statestore.Codec[statestore.Stamped[V]]
+}
+
+func (u unstamped[V]) Decode(src []byte, v *V) error {
+	var s statestore.Stamped[V]
+	err := u.c.Decode(src, &s)
+	*v = s.Value
+	return err
+}
+
+func (u unstamped[V]) Append(dst []byte, v *V) []byte {
+	return u.c.Append(dst, &statestore.Stamped[V]{Value: *v})
+}
+func (u unstamped[V]) Flat() bool     { return u.c.Flat() }
+func (u unstamped[V]) Schema() string { return u.c.Schema() }
 
 // read opens the committed state of the subtask that has a key.
 func read[K comparable](d *Driver, operator, name string, key K, kind statestore.Kind, open func(*statestore.State, statestore.Spec, statestore.Group, statestore.KeyCodec[K]) error) {
