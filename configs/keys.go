@@ -104,7 +104,7 @@ var table = []group{
 		{name: "state.restore.concurrency", def: "16", at: func(c *Config) any { return &c.State.Restore.Concurrency }, min: 1, max: 1000,
 			doc: "Files of checkpoints that are downloaded at once when state is restored, all subtasks of the process together. Those of one subtask go before those of the next, so that the first one works early."},
 		{name: "state.cleanup.delay", def: "10m", at: func(c *Config) any { return &c.State.Cleanup.Delay }, min: ms, max: 7 * 24 * hour, zero: true,
-			doc: "State of a subtask that another member owns is removed from state.dir after this time, unless it is kept as a standby. 0 keeps it."},
+			doc: "State of a subtask that another member owns is removed from state.dir after this time, unless it is kept as a standby; and what older incarnations have left, there and as checkpoints, this time after all subtasks of the present one have begun. 0 keeps both."},
 		{name: "standby.replicas", def: "0", at: func(c *Config) any { return &c.Standby.Replicas }, max: 100,
 			doc: "Members besides the owner that keep a copy of each state up to date, so that one of them takes over without a restore. Each costs the state's disk space once more, and reads its changelog as it grows."},
 	}},

@@ -44,7 +44,8 @@ type Options struct {
 
 	// Standbys is how many members besides the owner keep a copy of each state up to date; 0 = none.
 	Standbys int
-	// CleanupDelay is how long the state of a subtask stays on this disk after the subtask went to another member; 0 = for ever.
+	// CleanupDelay is how long the state of a subtask stays on this disk after the subtask went to another member, and what older
+	// incarnations have left after all subtasks of this one have begun; 0 = for ever.
 	CleanupDelay time.Duration
 
 	ReplicationFactor   int16  // of internal topics; 0 and -1 = the broker's default

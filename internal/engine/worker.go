@@ -624,6 +624,7 @@ func (w *Worker) janitor(ctx context.Context) {
 	tick := time.NewTicker(w.opts.HouseKeeping)
 	defer tick.Stop()
 	var missing map[string]bool
+	var old attic
 	for {
 		select {
 		case <-ctx.Done():
@@ -638,6 +639,7 @@ func (w *Worker) janitor(ctx context.Context) {
 		w.askOwners(cctx)
 		cancel()
 		w.keeper.clean()
+		old.tidy(ctx, w)
 	}
 }
 
