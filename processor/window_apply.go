@@ -15,13 +15,13 @@ func ApplyWindow[K comparable, T, R any](w WindowedStream[K, T], id string, f fu
 		add:   func(n *int64, _ bool, _ T) { *n++ },
 		merge: func(into, from *int64) { *into += *from },
 	}
-	d.open = func(b *builder, n *node, next keyedStep[K, R], values windowValues[T]) windowResult[K, int64] {
+	d.open = func(b *builder, n *node, next keyedStep[K, R], host *windowHost[T]) windowResult[K, int64] {
 		op := b.op(n)
 		e := &emitter[K, R]{next: next, x: b.x, op: op}
 		emit := e.emit
 		return func(x *task.Exec, w Window[K], _ *int64) error {
 			e.key, e.err = w.Key, nil
-			err := f(w, iter.Seq[T](values), emit)
+			err := f(w, iter.Seq[T](host.values), emit)
 			if e.err != nil {
 				return e.err
 			}

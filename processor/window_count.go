@@ -46,7 +46,8 @@ func countWindows[K comparable, T, A, R any](w WindowedStream[K, T], n *node, d 
 				return nil
 			}
 		}
-		o.result = d.open(b, n, out.s.step(b), o.values)
+		o.host.values = o.values
+		o.result = d.open(b, n, out.s.step(b), &o.host)
 		return o.step
 	})
 }
@@ -117,7 +118,7 @@ func (o *countOp[K, T, A]) step(x *task.Exec, k K, v T) error {
 	o.key, o.group, o.firing = k, g, l
 	w := Window[K]{Key: k, Pane: Pane{OnTime, l.Fired}}
 	l.Fired++
-	if err := o.emit(at, w, acc); err != nil {
+	if err := o.emit(at, endless, w, acc); err != nil {
 		return err
 	}
 	o.cut(g, k, l, len(l.Pieces)-o.leave)

@@ -59,7 +59,8 @@ func listedWindows[K comparable, T, A, R any](w WindowedStream[K, T], n *node, d
 				return fail(err)
 			}
 		}
-		o.result = d.open(b, n, out.s.step(b), func(yield func(T) bool) { o.rows.all(o.group, o.key, o.firing.Parts, yield) })
+		o.host.values = func(yield func(T) bool) { o.rows.all(o.group, o.key, o.firing.Parts, yield) }
+		o.result = d.open(b, n, out.s.step(b), &o.host)
 		o.start()
 		return o.step
 	})
@@ -419,7 +420,7 @@ func (o *listedOp[K, T, A]) send(c *listedWindow[A], timing Timing) error {
 	c.Changed = false
 	o.firing = c
 	k, g := o.key, o.group
-	err := o.emit(at, win, &c.Acc)
+	err := o.emit(at, c.End, win, &c.Acc)
 	o.key, o.group, o.x.Group = k, g, g
 	return err
 }
@@ -531,6 +532,10 @@ func (o *listedOp[K, T, A]) happen(l *windowList[A], i int, when int64, fromTrig
 			}
 		}
 		o.purge(c)
+		o.host.state.key = &o.key
+		for _, gone := range o.host.state.gone {
+			gone(o.group, c.End)
+		}
 		l.Windows = slices.Delete(l.Windows, i, i+1)
 		return nil
 	}

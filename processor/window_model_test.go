@@ -254,7 +254,7 @@ func (c winCase) model(events []event) (rows, late []string) {
 				w.timers[w.end-1] = true
 			}
 		case "count":
-			if w.state++; w.state == c.n {
+			if w.state++; w.state >= c.n {
 				w.state = 0
 				fire(w, timing)
 			}

@@ -35,7 +35,7 @@ func slicedWindows[K comparable, T, A, R any](w WindowedStream[K, T], n *node, d
 		d.declare(n)
 	}
 	s.attach(func(b *builder) keyedStep[K, T] {
-		o := &slicedOp[K, T, A]{shared: a.Shared(), lo: math.MaxInt64, hi: math.MinInt64}
+		o := &slicedOp[K, T, A]{shared: a.Shared(), lo: math.MaxInt64, hi: math.MinInt64, endsGone: math.MinInt64}
 		o.open(b, n, &w, d.add, d.merge, codec)
 		var err error
 		if o.store, err = statestore.NewWindows(b.state(), n.specOf(storeWindows), s.keys.codec, codec); err != nil {
@@ -49,6 +49,7 @@ func slicedWindows[K comparable, T, A, R any](w WindowedStream[K, T], n *node, d
 				return nil
 			}
 			o.endDrops = append(o.endDrops, o.panes.Drop)
+			o.endsGone = o.panes.Horizon()
 		}
 		if d.rows {
 			if o.rows, err = statestore.NewWindowRows(b.state(), n.specOf(storeRows), s.keys.codec, values); err != nil {
@@ -57,7 +58,10 @@ func slicedWindows[K comparable, T, A, R any](w WindowedStream[K, T], n *node, d
 			}
 			o.drops = append(o.drops, o.rows.Drop)
 		}
-		o.result = d.open(b, n, out.s.step(b), o.values)
+		o.host.values = o.values
+		o.result = d.open(b, n, out.s.step(b), &o.host)
+		o.endDrops = append(o.endDrops, o.host.state.drops...)
+		o.endsGone = max(o.endsGone, o.host.state.dropped)
 		o.start()
 		return o.step()
 	})
@@ -75,8 +79,9 @@ type slicedOp[K comparable, T, A any] struct {
 	shared bool                          // windows consist of several slices, or share them
 	plain  bool                          // a record before its windows fire is only added
 	drops  []func(end int64)             // of stores by slice
-	// endDrops are those of stores by window.
+	// endDrops are those of stores by window, which have none up to endsGone any more.
 	endDrops []func(end int64)
+	endsGone int64
 
 	// The slice of the last record, and the first and last of its windows.
 	lo, hi, first, last int64
@@ -181,14 +186,14 @@ func (o *slicedOp[K, T, A]) step() keyedStep[K, T] {
 		at, w := x.Time, o.node.Watermark
 		if o.processing {
 			// The clock may have gone back, with the task to another machine.
-			at = max(x.Now(), o.store.Horizon(), o.panes.Horizon())
+			at = max(x.Now(), o.store.Horizon(), o.endsGone)
 			w = at - 1
 		}
 		if at < o.lo || at >= o.hi {
 			o.locate(at)
 		}
 		// Dropped ones may have been so under a shorter lateness.
-		if w >= o.last-1+o.lateness || o.hi <= o.store.Horizon() || o.panes != nil && o.last <= o.panes.Horizon() {
+		if w >= o.last-1+o.lateness || o.hi <= o.store.Horizon() || o.last <= o.endsGone {
 			if o.first > o.last {
 				return nil // between two windows
 			}
@@ -238,7 +243,7 @@ func (o *slicedOp[K, T, A]) added(x *task.Exec, k K, v T, acc *A, existed bool, 
 	for end := first; end <= last; end = o.assigner.NextEnd(end) {
 		timing := Early
 		switch {
-		case w >= end-1+o.lateness || o.panes != nil && end <= o.panes.Horizon():
+		case w >= end-1+o.lateness || end <= o.endsGone:
 			continue
 		case w >= end-1:
 			timing = Late
@@ -297,7 +302,7 @@ func (o *slicedOp[K, T, A]) emitKey(end int64, g statestore.Group, k K, acc *A, 
 		}
 	}
 	o.firing = changedSlice[K]{end, g, k}
-	return o.emit(end-1, Window[K]{Key: k, Start: instant(o.assigner.StartOf(end)), End: instant(end), Pane: p}, acc)
+	return o.emit(end-1, end, Window[K]{Key: k, Start: instant(o.assigner.StartOf(end)), End: instant(end), Pane: p}, acc)
 }
 
 // values are those of the window that fires, in order of event time.
@@ -400,6 +405,7 @@ func (o *slicedOp[K, T, A]) drop(watermark int64) error {
 	if o.ended = math.MaxInt64; watermark < math.MaxInt64-o.lateness {
 		o.ended = watermark + 1 - o.lateness
 	}
+	o.endsGone = max(o.endsGone, o.ended)
 	_, err := o.x.Atomic(o.op, 0, o.upTo-1, o.drop1, o.name)
 	return err
 }

@@ -1,6 +1,7 @@
 package processor
 
 import (
+	"math"
 	"reflect"
 	"time"
 
@@ -133,7 +134,7 @@ func (w WindowedStream[K, T]) AdvanceWhenIdle(d time.Duration) WindowedStream[K,
 // "<id>/windows". Flink: aggregate with AggregateFunction and ProcessWindowFunction.
 func Aggregate[K comparable, T, A, R any](w WindowedStream[K, T], id string, agg Aggregator[T, A], result func(Window[K], A) R, o ...Option) KeyedStream[K, R] {
 	d := &windowDef[K, T, A, R]{kind: "aggregate", aggregate: agg.name, complete: agg.Add != nil && result != nil, add: agg.add(), merge: agg.Merge}
-	d.open = func(_ *builder, _ *node, next keyedStep[K, R], _ windowValues[T]) windowResult[K, A] {
+	d.open = func(_ *builder, _ *node, next keyedStep[K, R], _ *windowHost[T]) windowResult[K, A] {
 		return func(x *task.Exec, w Window[K], acc *A) error { return next(x, w.Key, result(w, *acc)) }
 	}
 	return windowed(w, id, d, o)
@@ -151,7 +152,7 @@ func ReduceWindow[K comparable, T any](w WindowedStream[K, T], id string, f func
 		},
 		merge: func(into, from *T) { *into = f(*into, *from) },
 	}
-	d.open = func(_ *builder, _ *node, next keyedStep[K, T], _ windowValues[T]) windowResult[K, T] {
+	d.open = func(_ *builder, _ *node, next keyedStep[K, T], _ *windowHost[T]) windowResult[K, T] {
 		return func(x *task.Exec, w Window[K], acc *T) error { return next(x, w.Key, *acc) }
 	}
 	return windowed(w, id, d, o)
@@ -165,12 +166,15 @@ type windowDef[K comparable, T, A, R any] struct {
 	merge           func(into, from *A)
 	rows            bool // the values themselves are kept beside the accumulators
 	declare         func(n *node)
-	// open makes the result of one subtask; values gives those of the window that fires, in order, if rows is set.
-	open func(b *builder, n *node, next keyedStep[K, R], values windowValues[T]) windowResult[K, A]
+	// open makes the result of one subtask.
+	open func(b *builder, n *node, next keyedStep[K, R], host *windowHost[T]) windowResult[K, A]
 }
 
-// windowValues calls yield for the values of the window that fires until it returns false.
-type windowValues[T any] func(yield func(T) bool)
+// windowHost is what an operator of windows offers to the result.
+type windowHost[T any] struct {
+	values func(yield func(T) bool) // those of the window that fires, in order, if rows is set
+	state  windowState
+}
 
 // windowResult sends on what becomes of one window of a key. acc is for reading.
 type windowResult[K comparable, A any] func(x *task.Exec, w Window[K], acc *A) error
@@ -290,6 +294,7 @@ type windowCommon[K comparable, T, A any] struct {
 	merge      func(into, from *A)
 	codec      statestore.Codec[A]
 	result     windowResult[K, A]
+	host       windowHost[T]
 	late       step[T]
 	keys       *keyType[K]
 	idle       *idleAdvance // nil: no AdvanceWhenIdle
@@ -305,6 +310,7 @@ type windowCommon[K comparable, T, A any] struct {
 func (c *windowCommon[K, T, A]) open(b *builder, n *node, w *WindowedStream[K, T], add func(acc *A, existed bool, v T), merge func(into, from *A), codec statestore.Codec[A]) {
 	c.x, c.op, c.node, c.assigner, c.processing = b.x, b.op(n), b.node(n), w.assigner, w.assigner.IsProcessingTime()
 	c.lateness, c.add, c.merge, c.codec, c.keys = w.lateness.Milliseconds(), add, merge, codec, w.s.s.keys
+	c.host.state.dropped = math.MinInt64
 	c.onUpdate, c.early = w.onUpdate, w.early.Milliseconds()
 	if w.isIdle {
 		c.idle = &idleAdvance{after: w.idle.Milliseconds(), x: b.x, node: c.node}
@@ -357,9 +363,10 @@ func (c *windowCommon[K, T, A]) clone(dst, src *A) {
 	}
 }
 
-// emit sends one result on, at the event time at.
-func (c *windowCommon[K, T, A]) emit(at int64, w Window[K], acc *A) error {
+// emit sends the result of the window with that end on, at the event time at.
+func (c *windowCommon[K, T, A]) emit(at, end int64, w Window[K], acc *A) error {
 	x := c.x
+	c.host.state.end = end
 	was := x.Time
 	x.Time = at
 	err := c.result(x, w, acc)
