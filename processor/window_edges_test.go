@@ -17,8 +17,8 @@ import (
 	"github.com/millrace-stream/millrace/processor/window"
 )
 
-// ids is a window as "[start,end) ids timing index".
-func ids(w processor.Window[string], vs iter.Seq[event], emit func(string)) error {
+// windowIDs is a window as "[start,end) ids timing index".
+func windowIDs(w processor.Window[string], vs iter.Seq[event], emit func(string)) error {
 	var s []string
 	for v := range vs {
 		s = append(s, fmt.Sprint(v.ID))
@@ -43,7 +43,7 @@ func newApply(t *testing.T, bound int64, f func(s processor.KeyedStream[string, 
 	t.Helper()
 	return &applyDriver{driver: newDriver(t, func(top *processor.Topology) {
 		s := processor.FromKeyed(top, format.String(), processor.Topic[event]{Name: "in", EventTime: eventTime, MaxOutOfOrder: ms(bound)})
-		processor.To(processor.ApplyWindow(f(s), "w", ids), processor.SinkTopic[string]{Name: "out"})
+		processor.To(processor.ApplyWindow(f(s), "w", windowIDs), processor.SinkTopic[string]{Name: "out"})
 	}, o), t: t}
 }
 
@@ -399,7 +399,7 @@ func TestCustomTrigger(t *testing.T) {
 	d := newDriver(t, func(top *processor.Topology) {
 		s := processor.FromKeyed(top, format.String(), processor.Topic[event]{Name: "in", EventTime: eventTime})
 		w := s.Window(window.Global()).Trigger(delta.Trigger())
-		processor.To(processor.ApplyWindow(w, "w", ids), processor.SinkTopic[string]{Name: "out"})
+		processor.To(processor.ApplyWindow(w, "w", windowIDs), processor.SinkTopic[string]{Name: "out"})
 	}, driverOptions{crash: 0.4, behind: 0.5, batch: 2})
 	for i, n := range []int64{5, 8, 14, 15, 16, 30, 25, 40} {
 		d.sendKeyed("in", "a", event{ID: i, Key: "a", N: n, At: int64(i)}, int64(i))
