@@ -40,6 +40,7 @@ type bulk struct {
 	s     *Store
 	ctx   context.Context
 	dir   string // of runs and sstables
+	made  bool   // the folder
 	limit int    // of the bytes in one buffer
 
 	fill  *sortBuffer // takes entries
@@ -63,7 +64,7 @@ type spilled struct {
 func (s *Store) NewBulk(ctx context.Context, memory int64) statestore.Bulk {
 	b := &bulk{s: s, ctx: ctx, dir: s.path + bulkSuffix, limit: int(max(1, min(memory, maxBatch)/2)), fill: &sortBuffer{}}
 	if s.closed {
-		b.err = errClosed
+		b.err = s.fault("write", errClosed)
 	}
 	return b
 }
@@ -82,13 +83,13 @@ func (b *bulk) add(key, value []byte) {
 	case b.err != nil || b.ended:
 		return
 	case reserved(key):
-		b.err = fmt.Errorf("key %x is reserved for the store itself", key)
+		b.err = b.s.fault("write", fmt.Errorf("bulk: key %x is reserved for the store itself", key))
 		return
 	case bytes.Compare(key, lastKey) >= 0:
-		b.err = fmt.Errorf("key %x is too high", key)
+		b.err = b.s.fault("write", fmt.Errorf("bulk: key %x is too high", key))
 		return
 	case len(key)+len(value) > maxBatch:
-		b.err = fmt.Errorf("an entry has more than %d bytes", maxBatch)
+		b.err = b.s.fault("write", fmt.Errorf("bulk: an entry has more than %d bytes", maxBatch))
 		return
 	}
 	b.fill.add(key, value)
@@ -110,10 +111,8 @@ func (b *bulk) startSpill() error {
 	if err := b.s.writable("write", b.fill.size); err != nil {
 		return err
 	}
-	if len(b.runs) == 0 {
-		if err := b.makeDir(); err != nil {
-			return err
-		}
+	if err := b.makeDir(); err != nil {
+		return b.s.fault("write", err)
 	}
 	// The sstables need as much room as all runs.
 	if usage, err := b.s.dir.fs.GetDiskUsage(b.s.path); err == nil && b.s.dir.minFree >= 0 {
@@ -136,7 +135,7 @@ func (b *bulk) startSpill() error {
 	return nil
 }
 
-// awaitSpill waits for the buffer that is being written.
+// awaitSpill waits for the buffer that is being written: as long as a write to a file takes.
 func (b *bulk) awaitSpill() error {
 	if b.spill == nil {
 		return nil
@@ -144,11 +143,15 @@ func (b *bulk) awaitSpill() error {
 	done := <-b.spill
 	b.spill = nil
 	b.spare = done.buf
-	if done.err != nil {
-		return done.err
+	err := done.err
+	if err == nil {
+		b.runs = append(b.runs, done.run)
+		err = failpoint.Hit(failpoint.MidBulk)
 	}
-	b.runs = append(b.runs, done.run)
-	return failpoint.Hit(failpoint.MidBulk)
+	if err != nil {
+		return b.s.fault("write", err)
+	}
+	return nil
 }
 
 // Discard implements statestore.Bulk.
@@ -156,10 +159,9 @@ func (b *bulk) Discard() {
 	if b.ended {
 		return
 	}
-	err := b.awaitSpill()
-	written := len(b.runs) > 0 || err != nil
+	_ = b.awaitSpill() // nobody asks for what it wrote any more
 	b.ended, b.fill, b.spare, b.runs = true, nil, nil, nil
-	if written {
+	if b.made {
 		b.remove()
 	}
 }
@@ -172,8 +174,12 @@ func (b *bulk) remove() {
 	}
 }
 
-// makeDir makes an empty folder for runs and sstables.
+// makeDir makes an empty folder for runs and sstables, if there is none yet.
 func (b *bulk) makeDir() error {
+	if b.made {
+		return nil
+	}
+	b.made = true
 	return errors.Join(b.s.dir.removeAll(b.dir), b.s.guard.MkdirAll(b.dir, 0o755))
 }
 
@@ -185,10 +191,10 @@ func (b *bulk) Commit(m statestore.Meta) error {
 		return s.fault("write", errors.New("the bulk was already committed or discarded"))
 	}
 	if err := b.awaitSpill(); err != nil {
-		return s.fault("write", err)
+		return err
 	}
 	if b.err != nil {
-		return s.fault("write", fmt.Errorf("bulk: %w", b.err))
+		return b.err
 	}
 	b.spare = nil
 	b.fill.sort()
@@ -211,11 +217,8 @@ func (b *bulk) Commit(m statestore.Meta) error {
 	if err := errors.Join(s.startFlush(), s.awaitFlush(), s.awaitCompactions()); err != nil {
 		return err
 	}
-	if len(b.runs) == 0 {
-		if err := b.makeDir(); err != nil {
-			return s.fault("write", err)
-		}
-		defer b.remove()
+	if err := b.makeDir(); err != nil {
+		return s.fault("write", err)
 	}
 	paths, err := b.merge(m)
 	if err == nil {

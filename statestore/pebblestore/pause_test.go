@@ -8,11 +8,14 @@ import (
 	"math/rand/v2"
 	"os"
 	"runtime"
+	"runtime/metrics"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/millrace-stream/millrace/statestore"
 )
@@ -25,6 +28,34 @@ func (r yielding) Read(p []byte) (int, error) {
 	return r.Reader.Read(p)
 }
 
+// causes are what can make a goroutine wait, of the process and of this thread.
+type causes struct {
+	cycles       uint64        // of the garbage collector
+	stopped      uint64        // times that it, or something else, stopped the world
+	onCPU        time.Duration // of this thread
+	nvcsw, nivcs int64         // times that it waited, and that another thread took its core
+	majflt       int64
+}
+
+func newCauses() causes {
+	samples := []metrics.Sample{{Name: "/gc/cycles/total:gc-cycles"}, {Name: "/sched/pauses/total/gc:seconds"}}
+	metrics.Read(samples)
+	c := causes{cycles: samples[0].Value.Uint64()}
+	for _, n := range samples[1].Value.Float64Histogram().Counts {
+		c.stopped += n
+	}
+	var u unix.Rusage
+	_ = unix.Getrusage(unix.RUSAGE_THREAD, &u)
+	c.onCPU = time.Duration(u.Utime.Nano() + u.Stime.Nano())
+	c.nvcsw, c.nivcs, c.majflt = u.Nvcsw, u.Nivcsw, u.Majflt
+	return c
+}
+
+func (c causes) since(b causes) string {
+	return fmt.Sprintf("%v on the CPU, %d waits, preempted %d times by other threads, %d major faults, %d ends and %d stops of a garbage collection",
+		c.onCPU-b.onCPU, c.nvcsw-b.nvcsw, c.nivcs-b.nivcs, c.majflt-b.majflt, c.cycles-b.cycles, c.stopped-b.stopped)
+}
+
 // TestPauseOfLoop measures how long the loop of a subtask stands still for its write-behind while checkpoints are taken: 5,000,000
 // keys of 200 bytes (1 GB), 5,000 random updates a second, an epoch every 100 ms, a write-behind every 5 s or when
 // some MiB wait, and a goroutine that snapshots the store and hashes each new file, all the time. It is a measurement,
@@ -33,6 +64,10 @@ func TestPauseOfLoop(t *testing.T) {
 	size := os.Getenv("MILLRACE_MEASURE_GB")
 	if size == "" {
 		t.Skip("MILLRACE_MEASURE_GB is not set")
+	}
+	if os.Getenv("MILLRACE_MEASURE_CAUSES") != "" {
+		runtime.LockOSThread() // so that what is told of the thread is the loop's; each change of goroutines costs more then
+		defer runtime.UnlockOSThread()
 	}
 	keys := 5_000_000
 	if size != "1" {
@@ -149,9 +184,14 @@ func TestPauseOfLoop(t *testing.T) {
 		var steps, commits, writes, slow []time.Duration
 		var written int64
 		clock := func(all *[]time.Duration, f func()) {
+			before := newCauses()
 			began := time.Now()
 			f()
-			*all = append(*all, time.Since(began))
+			took := time.Since(began)
+			*all = append(*all, took)
+			if took > 8*time.Millisecond {
+				t.Logf("%s: a pause of %v: %s", way.name, took.Round(100*time.Microsecond), newCauses().since(before))
+			}
 		}
 		began := time.Now()
 		lastCommit, lastWrite, done := began, began, 0
