@@ -72,11 +72,31 @@ func running[K comparable, T, A, R any](from KeyedStream[K, T], kind, id, aggreg
 	n := s.n.t.add(kind, spaceOperator, id, s.n).with(o)
 	n.need(complete, "function")
 	codec, migrations := stateCodec[A](n, "state type")
-	spec := n.store("value", statestore.KindTable, s.keys.schema(), schemaOf(codec))
+	schema := schemaOf(codec)
+	n.ttlTaken = true
+	if n.ttl != nil && n.ttl.After > 0 {
+		schema = stampedSchema(codec)
+	}
+	spec := n.store("value", statestore.KindTable, s.keys.schema(), schema)
 	spec.Aggregate, spec.Migrations = aggregate, migrations
 	out := newKeyed[K, R](n, s.keys)
 	s.attach(func(b *builder) keyedStep[K, T] {
 		next, op := out.s.step(b), b.op(n)
+		if n.ttl != nil && n.ttl.After > 0 {
+			table, err := statestore.NewTable(b.state(), n.specOf("value"), s.keys.codec, statestore.StampedCodec(codec))
+			if err != nil {
+				b.fail(n, err)
+				return nil
+			}
+			b.sweep(n, *n.ttl, statestore.SweepTable(table))
+			l := life{ttl: *n.ttl}
+			return func(x *task.Exec, k K, v T) error {
+				x.Op = op
+				acc, existed := updateAlive(&l, table, x, k)
+				add(acc, existed, v)
+				return next(x, k, result(k, *acc, v))
+			}
+		}
 		table, err := statestore.NewTable(b.state(), n.specOf("value"), s.keys.codec, codec)
 		if err != nil {
 			b.fail(n, err)

@@ -2,7 +2,6 @@ package processor
 
 import (
 	"fmt"
-	"math"
 	"regexp"
 	"time"
 
@@ -23,6 +22,15 @@ type Topic[T any] struct {
 	// EventTime gives the event time of a value. Default: the timestamp of the Kafka record. The zero time.Time means
 	// that the value has none. Event times count in ms. Flink: TimestampAssigner.
 	EventTime func(T) time.Time
+	// EventTimeOf gives the event time of a value with its Kafka record, instead of EventTime: for times in headers
+	// (HeaderTime) or that depend on the key.
+	EventTimeOf func(Record[T]) time.Time
+	// IngestionTime takes the time of the clock at which a record is first looked at, instead of EventTime; it does not go
+	// back within a partition, and watermarks follow the records as usual. Results then depend on when records were read:
+	// a record that is processed again, after a crash or from a savepoint, gets another time, and may fall into another
+	// window. The timestamp of the Kafka record, with message.timestamp.type=LogAppendTime, is the same for ever and is
+	// the better choice where the broker may set it. Flink: ingestion time, processing time.
+	IngestionTime bool
 	// MaxOutOfOrder bounds how much earlier than the latest record of its partition a record may be: the partition's
 	// watermark is the highest event time seen, less MaxOutOfOrder, less 1 ms. Default 0: times never go back. Flink:
 	// WatermarkStrategy.forBoundedOutOfOrderness, forMonotonousTimestamps.
@@ -107,6 +115,9 @@ func sourceNode[T any](t *Topology, kind string, topic *Topic[T], o []Option) *n
 	if topic.Watermarks != nil && topic.MaxOutOfOrder != 0 {
 		n.fail("MaxOutOfOrder and Watermarks exclude each other; the generator has its own bound")
 	}
+	if topic.timeSources() > 1 {
+		n.fail("EventTime, EventTimeOf and IngestionTime exclude each other")
+	}
 	if topic.BadTime > DeadLetter {
 		n.fail("BadTime: policy %d is unknown; use Fail, Skip or DeadLetter", topic.BadTime)
 	}
@@ -122,6 +133,16 @@ func sourceNode[T any](t *Topology, kind string, topic *Topic[T], o []Option) *n
 	}
 	n.source.value = topic.Value
 	return n.with(o)
+}
+
+// timeSources is how many of its ways to an event time are set.
+func (t *Topic[T]) timeSources() (n int) {
+	for _, set := range []bool{t.EventTime != nil, t.EventTimeOf != nil, t.IngestionTime} {
+		if set {
+			n++
+		}
+	}
+	return n
 }
 
 // From reads a topic as a stream without key. A null value is bad input. Flink: KafkaSource, fromSource.
@@ -150,16 +171,21 @@ func FromRecords[T any](t *Topology, topic Topic[T], o ...Option) Stream[Record[
 		next := out.s.step(b)
 		s.run = func(x *task.Exec, h *head[T]) error {
 			x.Group = statestore.Group(h.partition)
-			rec, topic, partition := x.Record()
-			r := Record[T]{Value: h.value, Null: rec.Value == nil, Key: rec.Key, Headers: rec.Headers, Topic: topic, Partition: partition, Offset: rec.Offset}
-			if rec.Timestamp >= 0 {
-				r.Timestamp = instant(rec.Timestamp)
-			}
-			return next(x, r)
+			return next(x, recordOf(x, h.value))
 		}
 		return s
 	}
 	return out
+}
+
+// recordOf is a value with the Kafka record that runs.
+func recordOf[T any](x *task.Exec, v T) Record[T] {
+	rec, topic, partition := x.Record()
+	r := Record[T]{Value: v, Null: rec.Value == nil, Key: rec.Key, Headers: rec.Headers, Topic: topic, Partition: partition, Offset: rec.Offset}
+	if rec.Timestamp >= 0 {
+		r.Timestamp = instant(rec.Timestamp)
+	}
+	return r
 }
 
 // FromKeyed reads a topic whose record key already is the key: no repartition topic is needed. It checks for each
@@ -222,9 +248,8 @@ type head[T any] struct {
 	value     T
 	slot      int
 	partition int32
-	generator WatermarkGenerator[T]
-	emitted   int64
-	emit      func(time.Time)
+	generator generated[T]
+	read      int64 // the latest IngestionTime
 }
 
 // source is the task.Source of a Kafka topic.
@@ -249,14 +274,7 @@ func (s *source[T]) Open(n int) {
 		h := &s.heads[i]
 		h.slot = i
 		if s.topic.Watermarks != nil {
-			h.generator = s.topic.Watermarks()
-			h.emit = func(t time.Time) {
-				if ms, ok := millis(t); ok {
-					h.emitted = max(h.emitted, ms)
-				} else if t.Year() > 0 {
-					h.emitted = math.MaxInt64 // the end of time: nothing more comes
-				}
-			}
+			h.generator.init(s.topic.Watermarks())
 		}
 	}
 	if s.opened != nil {
@@ -279,15 +297,21 @@ func (s *source[T]) Decode(x *task.Exec, slot int, rec *record.Record) (int64, e
 		}
 		var zero T
 		h.value = zero
-		return s.recordTime(x, rec)
-	}
-	if err := s.topic.Value.Decode(rec.Value, &h.value); err != nil {
+	} else if err := s.topic.Value.Decode(rec.Value, &h.value); err != nil {
 		return 0, x.Fail(s.op, task.BadData, fmt.Errorf("decode value: %w", err))
 	}
-	if s.topic.EventTime == nil {
+	var at time.Time
+	switch {
+	case s.topic.EventTimeOf != nil:
+		at = s.topic.EventTimeOf(recordOf(x, h.value))
+	case s.topic.IngestionTime:
+		h.read = max(h.read, x.Now())
+		return h.read, nil
+	case s.topic.EventTime == nil || rec.Value == nil:
 		return s.recordTime(x, rec)
+	default:
+		at = s.topic.EventTime(h.value)
 	}
-	at := s.topic.EventTime(h.value)
 	if at.IsZero() {
 		return 0, s.badTime(x, "EventTime gave none (a zero time.Time)")
 	}
@@ -315,15 +339,8 @@ func (s *source[T]) Run(x *task.Exec, slot int) error { return s.run(x, &s.heads
 // OnEvent is of task.Source.
 func (s *source[T]) OnEvent(slot int, at int64) int64 {
 	h := &s.heads[slot]
-	h.emitted = math.MinInt64
-	h.generator.OnEvent(h.value, instant(at), h.emit)
-	return h.emitted
+	return h.generator.onEvent(h.value, at)
 }
 
 // OnPeriod is of task.Source.
-func (s *source[T]) OnPeriod(slot int) int64 {
-	h := &s.heads[slot]
-	h.emitted = math.MinInt64
-	h.generator.OnPeriod(h.emit)
-	return h.emitted
-}
+func (s *source[T]) OnPeriod(slot int) int64 { return s.heads[slot].generator.onPeriod() }

@@ -848,6 +848,9 @@ func (t *Task) Seal(epoch uint64, now int64) (s *Sealed, err error) {
 		}
 	}()
 	t.now = now
+	if err := t.runBeforeSeal(); err != nil {
+		return nil, t.fail(err)
+	}
 	for i := range t.reparts {
 		t.writeWatermarks(i)
 	}
