@@ -1,10 +1,13 @@
 package processor
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"iter"
+	"reflect"
 	"strings"
 	"time"
 	"unsafe"
@@ -191,7 +194,7 @@ func DetectMatches[K comparable, T, R any](from KeyedStream[K, T], id string, p 
 		var errs [3]error
 		op.events, errs[0] = statestore.NewTable(state, n.specOf(matchEvents), heldCodec, values)
 		op.states, errs[1] = statestore.NewTable[K, packed](state, n.specOf(matchStates), s.keys.codec, packedCodec{})
-		op.timers, errs[2] = statestore.NewTimers(state, n.specOf(matchTimers), s.keys.codec)
+		op.timers, errs[2] = statestore.NewTimers(state, n.specOf(matchTimers), rememberKeys(s.keys.codec))
 		if err := errors.Join(errs[:]...); err != nil {
 			b.fail(n, err)
 			return nil
@@ -234,6 +237,45 @@ func (packedCodec) Decode(src []byte, v *packed) error {
 
 func (packedCodec) Flat() bool     { return true }
 func (packedCodec) Schema() string { return "bytes" }
+
+// rememberedKeys is a KeyCodec for timers that remembers the keys it has read lately. Every event is a timer, and a key
+// with a string would be an allocation for each.
+type rememberedKeys[K comparable] struct {
+	statestore.KeyCodec[K]
+	seed  maphash.Seed
+	slots []rememberedKey[K]
+}
+
+type rememberedKey[K comparable] struct {
+	key []byte // encoded; nil: the slot is empty
+	k   K
+}
+
+func rememberKeys[K comparable](c statestore.KeyCodec[K]) statestore.KeyCodec[K] {
+	switch reflect.TypeFor[K]().Kind() {
+	case reflect.String, reflect.Struct, reflect.Array:
+		return &rememberedKeys[K]{c, maphash.MakeSeed(), make([]rememberedKey[K], 4096)}
+	}
+	return c
+}
+
+// timerIDSize is what follows the key of a timer.
+const timerIDSize = 4
+
+func (r *rememberedKeys[K]) Decode(src []byte) (k K, rest []byte, err error) {
+	n := len(src) - timerIDSize
+	if n <= 0 {
+		return r.KeyCodec.Decode(src)
+	}
+	slot := &r.slots[maphash.Bytes(r.seed, src[:n])%uint64(len(r.slots))]
+	if bytes.Equal(slot.key, src[:n]) {
+		return slot.k, src[n:], nil
+	}
+	if k, rest, err = r.KeyCodec.Decode(src); err == nil && len(rest) == timerIDSize {
+		slot.key, slot.k = append(slot.key[:0], src[:n]...), k
+	}
+	return k, rest, err
+}
 
 // matchOp detects matches in one subtask. Each value waits in events until the watermark reaches its time: a timer
 // with its number, by which the timers of a key come in the order of time and arrival. Then it goes through the

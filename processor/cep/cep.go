@@ -161,13 +161,14 @@ func (p Pattern[T]) FollowedByAny(name string, cond ...func(T) bool) Pattern[T] 
 }
 
 // NotNext says that the next event must not be such a one. At the end of a pattern the match waits for that event.
-// Flink: notNext.
+// Behind a repeated stage, the event ends the match even if that stage could take it, as in Flink. Flink: notNext.
 func (p Pattern[T]) NotNext(name string, cond ...func(T) bool) Pattern[T] {
 	return p.add(nfa.NotNext, name, cond)
 }
 
 // NotFollowedBy says that no such event may come until the next stage takes one; at the end of the pattern, until the
-// time of Within (or of its WithinStage) is over. Flink: notFollowedBy.
+// time of Within (or of its WithinStage) is over. There, as in Flink, it is for a stage before it that takes a fixed
+// number of events: one that could still take more when the time is over has timed out. Flink: notFollowedBy.
 func (p Pattern[T]) NotFollowedBy(name string, cond ...func(T) bool) Pattern[T] {
 	return p.add(nfa.NotFollowedBy, name, cond)
 }
@@ -394,6 +395,7 @@ func Detect[K comparable, T, R any](from processor.KeyedStream[K, T], id string,
 type compiler[T any] struct {
 	conds [][]clause[T]
 	kinds []nfa.CondKind
+	errs  []error
 }
 
 func (c *compiler[T]) compile(p Pattern[T]) (*nfa.Program, error) {
@@ -401,13 +403,17 @@ func (c *compiler[T]) compile(p Pattern[T]) (*nfa.Program, error) {
 		return nil, errors.Join(p.errs...)
 	}
 	stages := c.stages(p.list)
-	return nfa.Compile(nfa.Pattern{Stages: stages, Conds: c.kinds, Within: p.within.Milliseconds(), Skip: p.skip.kind, SkipStage: p.skip.stage,
+	prog, err := nfa.Compile(nfa.Pattern{Stages: stages, Conds: c.kinds, Within: p.within.Milliseconds(), Skip: p.skip.kind, SkipStage: p.skip.stage,
 		MaxPartials: p.partials, MaxEvents: 10 * p.partials})
+	return prog, errors.Join(append(c.errs, err)...)
 }
 
 func (c *compiler[T]) stages(list []stage[T]) []nfa.Stage {
 	var out []nfa.Stage
 	for _, s := range list {
+		if s.inner && !s.times {
+			c.errs = append(c.errs, fmt.Errorf("%s: Consecutive and AllowCombinations are for repeated stages; add Times or OneOrMore, or leave it out", s.title()))
+		}
 		s.Cond = nfa.Always
 		if s.group != nil {
 			s.Group = c.stages(s.group)
