@@ -23,14 +23,14 @@ func TestSlotsServeTheFirstRestoreFirst(t *testing.T) {
 		for restore, rank := range []uint64{s.rank(false), s.rank(false), s.rank(false), behind} {
 			for range 4 {
 				wg.Go(func() {
-					time.Sleep(time.Duration(10-restore) * time.Millisecond) // the later ones ask earlier
+					<-time.After(time.Duration(10-restore) * time.Millisecond) // the later ones ask earlier
 					must(t, s.acquire(t.Context(), rank))
 					mu.Lock()
 					order = append(order, restore)
 					running++
 					most = max(most, running)
 					mu.Unlock()
-					time.Sleep(time.Second)
+					<-time.After(time.Second)
 					mu.Lock()
 					running--
 					mu.Unlock()

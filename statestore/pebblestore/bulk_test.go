@@ -93,7 +93,7 @@ func TestBulkEqualsBatches(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	ingested := 0
-	for i := range uint64(40) {
+	for i := range uint64(25) {
 		r := rand.New(rand.NewPCG(seed, i))
 		mem := vfs.NewMem()
 		d, s := openIn(t, mem)
@@ -108,10 +108,9 @@ func TestBulkEqualsBatches(t *testing.T) {
 			}
 			memory := int64(1) << r.IntN(16)
 			b := s.NewBulk(t.Context(), memory)
-			full := false
 			for range 1 + r.IntN(8) {
 				randomWrites(r, r.IntN(200), model, b)
-				if full = b.Full(); full {
+				if b.Full() {
 					break
 				}
 			}
@@ -423,7 +422,7 @@ func TestBulkDamagedRun(t *testing.T) {
 			case "cut":
 				data = data[:len(data)-10]
 			case "longer":
-				data = append(data, 3, 0, 0xff, 0xff, 0xff)
+				data = slices.Concat(data, []byte{3, 0, 0xff, 0xff, 0xff})
 			}
 			f, err = mem.Create(path, vfs.WriteCategoryUnspecified)
 			must(t, err)
