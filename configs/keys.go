@@ -49,7 +49,7 @@ var table = []group{
 		{name: "advertise", def: "", at: func(c *Config) any { return &c.Advertise }, check: checkAdvertise,
 			doc: "Where the other members find the HTTP server of this one, as host:port, so that they can send it questions about keys that it owns. Empty takes listen, with the name of this host for an address of all networks, or nothing if listen is a loopback address."},
 		{name: "admin.token", def: "", at: func(c *Config) any { return &c.Admin.Token }, check: checkToken,
-			doc: "Bearer token that the HTTP server asks for before it changes anything or shows state. All members need the same."},
+			doc: "Bearer token that the HTTP server asks for before it takes, shows or deletes savepoints, stops or resumes the app, or shows any of its state: who has it can do all of that. Without one these paths answer 403. All members need the same."},
 		{name: "log.level", def: "info", at: func(c *Config) any { return &c.Log.Level }, oneOf: []string{"debug", "info", "warn", "error"},
 			doc: "Lowest level that is logged."},
 		{name: "log.format", def: "text", at: func(c *Config) any { return &c.Log.Format }, oneOf: []string{"text", "json"},

@@ -298,9 +298,7 @@ func (c *appCall) unneeded(sp *checkpoint.Savepoint) error {
 	cluster, err := txn.Connect(c.ctx, c.kafka)
 	if err == nil {
 		defer cluster.Close()
-		if err = engine.CheckUnneeded(c.ctx, cluster, c.app, sp.ID); errors.Is(err, txn.ErrNoApp) {
-			err = nil
-		}
+		err = engine.CheckUnneeded(c.ctx, cluster, c.app, sp.ID)
 	}
 	switch {
 	case err == nil:

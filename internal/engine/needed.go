@@ -24,14 +24,17 @@ func CheckUnneeded(ctx context.Context, cluster *txn.Cluster, app, id string) er
 	if err != nil {
 		return err
 	}
+	// The app itself is always asked: its control topic is not in the list of who may not describe it.
+	apps := []string{app}
 	for _, name := range slices.Sorted(maps.Keys(topics)) {
-		other, ok := strings.CutSuffix(name, txn.ControlTopic(""))
-		if !ok || other == "" {
-			continue
+		if other, ok := strings.CutSuffix(name, txn.ControlTopic("")); ok && other != "" && other != app {
+			apps = append(apps, other)
 		}
+	}
+	for _, other := range apps {
 		state, err := cluster.ReadControl(ctx, other)
 		switch {
-		case err != nil && other != app && ctx.Err() == nil:
+		case errors.Is(err, txn.ErrNoApp), err != nil && other != app && ctx.Err() == nil:
 			continue
 		case err != nil:
 			return err
