@@ -25,6 +25,8 @@ var (
 	goBlock   = regexp.MustCompile("(?s)```go\n(.*?)```")
 	qualified = regexp.MustCompile("`(millrace|processor|window|cep|processortest|format)\\.([A-Z]\\w*)")
 	member    = regexp.MustCompile("`\\.([A-Z]\\w*)`")
+	// bare are names that operators.md uses without their package: `Name`, `Name(...)`.
+	bare = regexp.MustCompile("`([A-Z]\\w*)(?:`|\\()")
 )
 
 // TestDocsShowCodeThatIsThere: what the pages show is in an example that is compiled, and what they name exists.
@@ -42,7 +44,7 @@ func TestDocsShowCodeThatIsThere(t *testing.T) {
 		examples.WriteString(flat(string(b)) + "\n")
 	}
 	exported := map[string]bool{} // "package.Name"
-	members := map[string]bool{}
+	members := map[string]bool{}  // methods, fields, and names without their package
 	for name, dir := range map[string]string{"millrace": "..", "processor": "../processor", "window": "../processor/window", "cep": "../processor/cep",
 		"processortest": "../processor/processortest", "format": "../format"} {
 		packages, err := parser.ParseDir(token.NewFileSet(), dir, nil, 0)
@@ -57,15 +59,25 @@ func TestDocsShowCodeThatIsThere(t *testing.T) {
 						members[d.Name.Name] = true
 					} else {
 						exported[name+"."+d.Name.Name] = true
+						members[d.Name.Name] = true
 					}
 				case *ast.GenDecl:
 					for _, s := range d.Specs {
 						switch s := s.(type) {
 						case *ast.TypeSpec:
 							exported[name+"."+s.Name.Name] = true
+							members[s.Name.Name] = true
+							if st, ok := s.Type.(*ast.StructType); ok {
+								for _, f := range st.Fields.List {
+									for _, n := range f.Names {
+										members[n.Name] = true
+									}
+								}
+							}
 						case *ast.ValueSpec:
 							for _, n := range s.Names {
 								exported[name+"."+n.Name] = true
+								members[n.Name] = true
 							}
 						}
 					}
@@ -73,7 +85,7 @@ func TestDocsShowCodeThatIsThere(t *testing.T) {
 			}
 		}
 	}
-	for _, page := range []string{"coming-from-flink.md", "coming-from-kafka-streams.md"} {
+	for _, page := range []string{"coming-from-flink.md", "coming-from-kafka-streams.md", "operators.md"} {
 		b, err := os.ReadFile(page)
 		if err != nil {
 			t.Error(err)
@@ -95,6 +107,13 @@ func TestDocsShowCodeThatIsThere(t *testing.T) {
 		for _, m := range member.FindAllStringSubmatch(text, -1) {
 			if !members[m[1]] {
 				t.Errorf("%s: no type has a method %s", page, m[1])
+			}
+		}
+		if page == "operators.md" {
+			for _, m := range bare.FindAllStringSubmatch(text, -1) {
+				if !members[m[1]] && !strings.HasPrefix(m[1], "Example") {
+					t.Errorf("%s: there is no %s", page, m[1])
+				}
 			}
 		}
 		if found == 0 {
