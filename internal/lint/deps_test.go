@@ -37,6 +37,7 @@ var level = map[string]int{
 	"statestore/memstore":    2,
 	"statestore/pebblestore": 2,
 	"statestore/storetest":   2,
+	"internal/nfa":           2,
 	"internal/task":          2,
 	"processor/window":       2,
 	"txn":                    2,
@@ -45,6 +46,7 @@ var level = map[string]int{
 	"processor":       3,
 	"internal/engine": 3,
 	// Around the engine.
+	"processor/cep":           4,
 	"processor/processortest": 4,
 	"internal/telemetry":      4,
 	"configs":                 4,

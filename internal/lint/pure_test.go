@@ -15,7 +15,7 @@ import (
 
 // pure are the packages whose results depend on their input alone: time is told to them, and chance and goroutines
 // belong to the engine. That is what makes a run repeatable from a seed.
-var pure = []string{"internal/record", "statestore", "internal/task", "processor"}
+var pure = []string{"internal/record", "statestore", "internal/task", "internal/nfa", "processor", "processor/cep"}
 
 // clock are the names of package time that look at a clock or wait for it.
 var clock = []string{"Now", "Since", "Until", "Sleep", "After", "AfterFunc", "Tick", "NewTicker", "NewTimer"}
