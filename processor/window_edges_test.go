@@ -289,12 +289,24 @@ func TestQuietStreamGoesOnWithTheClock(t *testing.T) {
 // Windows of processing time take the clock of the moment, fire by it, and lose nothing to restarts.
 func TestProcessingTimeWindows(t *testing.T) {
 	for _, c := range []struct {
-		a    window.Assigner
-		want int // firings of each event
-	}{{window.Tumbling(time.Second), 1}, {window.Sliding(2*time.Second, 500*time.Millisecond), 4}, {window.Session(700 * time.Millisecond), 1}, {window.Day(time.UTC), 1}} {
+		a       window.Assigner
+		want    int // firings of each event
+		trigger window.Trigger
+	}{
+		{window.Tumbling(time.Second), 1, nil},
+		{window.Sliding(2*time.Second, 500*time.Millisecond), 4, nil},
+		{window.Session(700 * time.Millisecond), 1, nil},
+		{window.Day(time.UTC), 1, nil},
+		{window.Sliding(2*time.Second, 500*time.Millisecond), 4, window.AtWatermark()},
+		{window.Session(700 * time.Millisecond), 1, window.Purging(window.AtWatermark())},
+	} {
 		for _, crash := range []float64{0, 0.3} {
 			d := newApply(t, 0, func(s processor.KeyedStream[string, event]) processor.WindowedStream[string, event] {
-				return s.Window(window.ProcessingTime(c.a))
+				w := s.Window(window.ProcessingTime(c.a))
+				if c.trigger != nil {
+					w = w.Trigger(c.trigger)
+				}
+				return w
 			}, driverOptions{crash: crash, behind: 0.5})
 			var got []string
 			for i := range 40 {

@@ -465,7 +465,7 @@ func (o *listedOp[K, T, A]) wake() error {
 	if l == nil {
 		return nil
 	}
-	i, when, fromTrigger := o.nextDue(l)
+	i, when, kind := o.nextDue(l)
 	if i < 0 {
 		return nil
 	}
@@ -474,7 +474,7 @@ func (o *listedOp[K, T, A]) wake() error {
 		return nil
 	}
 	l, _ = o.lists.Update(g, k)
-	err := o.happen(l, i, when, fromTrigger)
+	err := o.happen(l, i, when, kind)
 	if err != nil {
 		return err
 	}
@@ -490,36 +490,48 @@ func (o *listedOp[K, T, A]) wake() error {
 	return nil
 }
 
-// nextDue is the first thing to happen for a key in the running domain; i is -1 if there is none.
-func (o *listedOp[K, T, A]) nextDue(l *windowList[A]) (i int, when int64, fromTrigger bool) {
+// dueKind is what is due for a window.
+type dueKind uint8
+
+const (
+	dueEnd        dueKind = iota // it fires, or goes
+	dueEvent                     // an event timer of its trigger
+	dueProcessing                // a processing timer of its trigger
+)
+
+// nextDue is the first thing to happen for a key in the running domain; i is -1 if there is none. Windows of processing
+// time have all of it there: their event timers are due when the clock is behind them.
+func (o *listedOp[K, T, A]) nextDue(l *windowList[A]) (i int, when int64, kind dueKind) {
 	i, when = -1, endless
-	for j := range l.Windows {
-		c := &l.Windows[j]
-		timers := c.Events
-		if o.domain == ProcessingTime {
-			timers = c.Procs
+	consider := func(j int, at int64, k dueKind) {
+		if o.processing && k != dueProcessing && at < endless {
+			at++
 		}
-		if len(timers) > 0 && timers[0] < when {
-			i, when, fromTrigger = j, timers[0], true
-		}
-		if o.processing == (o.domain == ProcessingTime) {
-			next := o.next(c)
-			if o.processing && next != endless {
-				next++
-			}
-			if next < when {
-				i, when, fromTrigger = j, next, false
-			}
+		if at < when {
+			i, when, kind = j, at, k
 		}
 	}
-	return i, when, fromTrigger
+	own := o.processing == (o.domain == ProcessingTime) // the domain that windows end in
+	for j := range l.Windows {
+		c := &l.Windows[j]
+		if len(c.Events) > 0 && own {
+			consider(j, c.Events[0], dueEvent)
+		}
+		if len(c.Procs) > 0 && o.domain == ProcessingTime {
+			consider(j, c.Procs[0], dueProcessing)
+		}
+		if own {
+			consider(j, o.next(c), dueEnd)
+		}
+	}
+	return i, when, kind
 }
 
 // happen does what is due for a window at a time.
-func (o *listedOp[K, T, A]) happen(l *windowList[A], i int, when int64, fromTrigger bool) error {
+func (o *listedOp[K, T, A]) happen(l *windowList[A], i int, when int64, kind dueKind) error {
 	c := &l.Windows[i]
 	o.x.Time = when
-	if !fromTrigger {
+	if kind == dueEnd {
 		if o.trigger == nil && !c.OnTime {
 			c.OnTime = true
 			if !o.give && c.Full {
@@ -539,13 +551,12 @@ func (o *listedOp[K, T, A]) happen(l *windowList[A], i int, when int64, fromTrig
 		l.Windows = slices.Delete(l.Windows, i, i+1)
 		return nil
 	}
-	call := o.trigger.OnEventTime
-	if o.domain == ProcessingTime {
-		c.Procs = slices.Delete(c.Procs, 0, 1)
-		call = o.trigger.OnProcessingTime
-	} else {
-		c.Events = slices.Delete(c.Events, 0, 1)
+	timers, call := &c.Procs, o.trigger.OnProcessingTime
+	if kind == dueEvent {
+		timers, call = &c.Events, o.trigger.OnEventTime
 	}
+	at := (*timers)[0]
+	*timers = slices.Delete(*timers, 0, 1)
 	if o.give {
 		return nil
 	}
@@ -553,17 +564,13 @@ func (o *listedOp[K, T, A]) happen(l *windowList[A], i int, when int64, fromTrig
 	switch {
 	case c.End == endless:
 		timing = OnTime
-	case c.End-1 > o.watermark():
-	case !c.OnTime:
-		timing, c.OnTime = OnTime, true
-	default:
+	case c.End-1 > o.watermark() || kind == dueEvent && at < c.End-1: // the watermark may pass a timer and the end at once
+	case c.OnTime:
 		timing = Late
+	default:
+		timing, c.OnTime = OnTime, true
 	}
-	if timing == OnTime && c.End != endless && when < c.End-1 && o.domain == EventTime {
-		// The watermark passed this timer and the end at once.
-		timing, c.OnTime = Early, false
-	}
-	o.ctx.begin(c, when)
+	o.ctx.begin(c, at)
 	var a window.Action
 	a, c.Trigger = call(&o.ctx, c.Trigger)
 	o.ctx.end()
@@ -661,21 +668,15 @@ func (t *triggerContext[K, T, A]) ms(at time.Time) int64 {
 // A trigger of windows of processing time has its event timers at the pace of the clock.
 func (t *triggerContext[K, T, A]) RegisterEventTimer(at time.Time) {
 	n := t.ms(at)
-	if t.o.processing {
-		t.register(&t.c.Procs, t.o.procs, n+1, t.o.node.DueProcessing)
-		return
-	}
-	t.register(&t.c.Events, t.o.events, n, t.o.node.Due)
+	addTimer(&t.c.Events, n)
+	t.o.arm(n)
 }
 
 func (t *triggerContext[K, T, A]) RegisterProcessingTimer(at time.Time) {
-	t.register(&t.c.Procs, t.o.procs, t.ms(at), t.o.node.DueProcessing)
-}
-
-func (t *triggerContext[K, T, A]) register(timers *[]int64, store *statestore.Timers[K], at int64, due func(int64)) {
-	addTimer(timers, at)
-	store.Set(at, t.o.group, t.o.key, 0)
-	due(at)
+	n := t.ms(at)
+	addTimer(&t.c.Procs, n)
+	t.o.procs.Set(n, t.o.group, t.o.key, 0)
+	t.o.node.DueProcessing(n)
 }
 
 func (t *triggerContext[K, T, A]) DeleteEventTimer(at time.Time) {

@@ -2,6 +2,7 @@ package processor
 
 import (
 	"math"
+	"slices"
 	"unsafe"
 
 	"github.com/millrace-stream/millrace/processor/window"
@@ -12,25 +13,32 @@ import (
 //
 //	suffix of a block | whole blocks | prefix of a block
 //
-// where a block is about sqrt(n) slices, aligned in time. Each part is kept in memory, as a table by key, and moves on
-// from window to window: a firing costs some 7 looks for each key instead of n. The parts are put together in an order
-// that depends on the window alone, so that sums of floats come out the same after a restart, and for a single key.
+// where a block is about sqrt(n) slices, aligned in time. Each part is kept in memory and moves on from window to
+// window: a firing costs some 7 looks for each key instead of n. The parts are put together in an order that depends on
+// the window alone, so that sums of floats come out the same after a restart, and for a single key.
 type sliceMerger[K comparable, T, A any] struct {
 	o      *slicedOp[K, T, A]
 	block  int64 // length of a block, ms
 	origin int64
-	grow   bool // windows grow from the start of their period: all of it is prefix
-	room   int  // entries that may be kept
+	grow   bool  // windows grow from the start of their period: all of it is prefix
+	room   int64 // bytes that may be kept
+	size   int64 // of an A
 
 	upTo int64 // end of the last slice that is part of what is kept
 
-	suffixes             []suffix[A] // of the block that ends at suffixOf, by end, highest first
-	suffixOf             int64
-	blocks               []suffix[A]    // whole blocks, by end
-	middle               *sliceTable[A] // blocks (middleFrom, middleTo]
-	middleFrom, middleTo int64
-	prefix               *sliceTable[A] // slices (prefixFrom, prefixTo]
-	prefixFrom, prefixTo int64
+	suffixes   []suffix[A] // of the block that ends at suffixOf, by end, highest first
+	suffixOf   int64
+	blocks     []suffix[A]    // whole blocks, by end
+	middle     *sliceTable[A] // blocks (middleFrom, middleTo]
+	middleFrom int64
+	middleTo   int64
+	prefix     *sliceTable[A] // slices (prefixFrom, prefixTo]
+	prefixFrom int64
+	prefixTo   int64
+
+	// Keys have numbers, by which tables are arrays: only reading a slice needs to look for a key.
+	numbers map[string]int32
+	keys    []numberedKey[K]
 
 	// Keys with slices that changed after they became part of what is kept are put together one by one.
 	stale map[K]statestore.Group
@@ -38,8 +46,12 @@ type sliceMerger[K comparable, T, A any] struct {
 
 	spare []*sliceTable[A]
 	ends  []int64
-	bytes []byte
 	acc   A
+}
+
+type numberedKey[K comparable] struct {
+	g statestore.Group
+	k K
 }
 
 // suffix is the table of all slices of a block from one on.
@@ -48,16 +60,15 @@ type suffix[A any] struct {
 	t   *sliceTable[A]
 }
 
-// sliceTable is accumulators by encoded key, in the order they came.
+// sliceTable is accumulators by number of the key.
 type sliceTable[A any] struct {
-	index map[string]int32
-	keys  []string
-	accs  []A
+	accs []A
+	has  []bool
 }
 
 func newSliceMerger[K comparable, T, A any](o *slicedOp[K, T, A]) *sliceMerger[K, T, A] {
 	a := o.assigner
-	m := &sliceMerger[K, T, A]{o: o, origin: a.Origin(), grow: a.Kind() == window.KindCumulate}
+	m := &sliceMerger[K, T, A]{o: o, origin: a.Origin(), grow: a.Kind() == window.KindCumulate, numbers: map[string]int32{}}
 	n := a.Size() / a.Unit()
 	per := int64(1)
 	for per*per < n {
@@ -67,8 +78,8 @@ func newSliceMerger[K comparable, T, A any](o *slicedOp[K, T, A]) *sliceMerger[K
 		per = 1
 	}
 	m.block = per * a.Unit()
-	var acc A
-	m.room = int(o.store.CacheBytes() / 8 / (int64(unsafe.Sizeof(acc)) + 96))
+	m.size = int64(unsafe.Sizeof(m.acc)) + 1
+	m.room = o.store.CacheBytes() / 4
 	if !o.codec.Flat() {
 		m.room = 0 // copies of all parts of an accumulator cost more than they save
 	}
@@ -92,6 +103,9 @@ func (m *sliceMerger[K, T, A]) forget() {
 	m.suffixOf, m.middleFrom, m.middleTo, m.prefixFrom, m.prefixTo = unknown, unknown, unknown, unknown, unknown
 	m.upTo = math.MinInt64
 	clear(m.stale)
+	clear(m.numbers)
+	clear(m.keys)
+	m.keys = m.keys[:0]
 }
 
 const unknown = math.MinInt64
@@ -102,17 +116,16 @@ func (m *sliceMerger[K, T, A]) take() *sliceTable[A] {
 		m.spare = m.spare[:n-1]
 		return t
 	}
-	return &sliceTable[A]{index: map[string]int32{}}
+	return &sliceTable[A]{}
 }
 
 func (m *sliceMerger[K, T, A]) free(t *sliceTable[A]) {
 	if t == nil || len(m.spare) >= 4 {
 		return
 	}
-	clear(t.index)
-	clear(t.keys)
 	clear(t.accs)
-	t.keys, t.accs = t.keys[:0], t.accs[:0]
+	clear(t.has)
+	t.accs, t.has = t.accs[:0], t.has[:0]
 	m.spare = append(m.spare, t)
 }
 
@@ -159,28 +172,36 @@ func (m *sliceMerger[K, T, A]) slices(from, to int64, fn func(end int64)) {
 // add joins the accumulators of a slice to those of a table.
 func (m *sliceMerger[K, T, A]) add(t *sliceTable[A], end int64) {
 	m.o.store.EachKey(end, func(key []byte, v *A) {
-		if i, ok := t.index[string(key)]; ok {
-			m.o.join(&t.accs[i], v)
-			return
+		i, ok := m.numbers[string(key)]
+		if !ok {
+			i = int32(len(m.keys))
+			m.numbers[string(key)] = i
+			g, k := m.o.store.Key(key)
+			m.keys = append(m.keys, numberedKey[K]{g, k})
 		}
-		m.put(t, string(key), v)
+		m.put(t, int(i), v)
 	})
 }
 
-func (m *sliceMerger[K, T, A]) put(t *sliceTable[A], key string, v *A) {
-	t.index[key] = int32(len(t.keys))
-	t.keys = append(t.keys, key)
-	t.accs = append(t.accs, m.acc)
-	m.o.clone(&t.accs[len(t.accs)-1], v)
+func (m *sliceMerger[K, T, A]) put(t *sliceTable[A], i int, v *A) {
+	if i >= len(t.accs) {
+		n := len(m.keys)
+		t.accs = slices.Grow(t.accs, n-len(t.accs))[:n]
+		t.has = slices.Grow(t.has, n-len(t.has))[:n]
+	}
+	if t.has[i] {
+		m.o.join(&t.accs[i], v)
+		return
+	}
+	t.has[i] = true
+	m.o.clone(&t.accs[i], v)
 }
 
 // join joins the accumulators of one table to those of another.
 func (m *sliceMerger[K, T, A]) join(into, from *sliceTable[A]) {
-	for i, key := range from.keys {
-		if j, ok := into.index[key]; ok {
-			m.o.join(&into.accs[j], &from.accs[i])
-		} else {
-			m.put(into, key, &from.accs[i])
+	for i, has := range from.has {
+		if has {
+			m.put(into, i, &from.accs[i])
 		}
 	}
 }
@@ -193,21 +214,35 @@ func (m *sliceMerger[K, T, A]) fire(end int64) error {
 	pre := m.prefixOf(to, end)
 	m.upTo = max(m.upTo, end)
 	clear(m.done)
-	for i, key := range suf.list() {
-		if err := m.emit(end, key, &suf.accs[i], mid, pre); err != nil {
-			return err
-		}
-	}
-	for i, key := range mid.list() {
-		if !suf.has(key) {
-			if err := m.emit(end, key, &mid.accs[i], nil, pre); err != nil {
-				return err
+	fired := 0
+	for i := range m.keys {
+		key := &m.keys[i]
+		if len(m.stale) > 0 {
+			if _, ok := m.stale[key.k]; ok {
+				if m.done == nil {
+					m.done = map[K]struct{}{}
+				}
+				m.done[key.k] = struct{}{}
+				if err := m.emitStale(end, key.g, key.k); err != nil {
+					return err
+				}
+				continue
 			}
 		}
-	}
-	for i, key := range pre.list() {
-		if !suf.has(key) && !mid.has(key) {
-			if err := m.emit(end, key, &pre.accs[i], nil, nil); err != nil {
+		found := false
+		for _, t := range [...]*sliceTable[A]{suf, mid, pre} {
+			switch v := t.get(i); {
+			case v == nil:
+			case found:
+				m.o.join(&m.acc, v)
+			default:
+				m.o.clone(&m.acc, v)
+				found = true
+			}
+		}
+		if found {
+			fired++
+			if err := m.o.entry(key.g, key.k, &m.acc); err != nil {
 				return err
 			}
 		}
@@ -219,61 +254,15 @@ func (m *sliceMerger[K, T, A]) fire(end int64) error {
 			}
 		}
 	}
-	m.keep()
+	m.keep(fired)
 	return nil
 }
 
-func (t *sliceTable[A]) list() []string {
-	if t == nil {
+func (t *sliceTable[A]) get(i int) *A {
+	if t == nil || i >= len(t.has) || !t.has[i] {
 		return nil
 	}
-	return t.keys
-}
-
-func (t *sliceTable[A]) has(key string) bool {
-	if t == nil {
-		return false
-	}
-	_, ok := t.index[key]
-	return ok
-}
-
-func (t *sliceTable[A]) get(key string) *A {
-	if t == nil {
-		return nil
-	}
-	if i, ok := t.index[key]; ok {
-		return &t.accs[i]
-	}
-	return nil
-}
-
-// emit joins the parts of a key and sends the result on.
-func (m *sliceMerger[K, T, A]) emit(end int64, key string, acc *A, mid, pre *sliceTable[A]) error {
-	o := m.o
-	m.bytes = append(m.bytes[:0], key...)
-	g, k := o.store.Key(m.bytes)
-	if len(m.stale) > 0 {
-		if _, ok := m.stale[k]; ok {
-			if m.done == nil {
-				m.done = map[K]struct{}{}
-			}
-			m.done[k] = struct{}{}
-			return m.emitStale(end, g, k)
-		}
-	}
-	a, b := mid.get(key), pre.get(key)
-	if a == nil && b == nil {
-		return o.entry(g, k, acc)
-	}
-	o.clone(&m.acc, acc)
-	if a != nil {
-		o.join(&m.acc, a)
-	}
-	if b != nil {
-		o.join(&m.acc, b)
-	}
-	return o.entry(g, k, &m.acc)
+	return &t.accs[i]
 }
 
 func (m *sliceMerger[K, T, A]) emitStale(end int64, g statestore.Group, k K) error {
@@ -378,17 +367,15 @@ func (m *sliceMerger[K, T, A]) prefixOf(from, end int64) *sliceTable[A] {
 	return m.prefix
 }
 
-// keep lets go of what is kept if it is too much.
-func (m *sliceMerger[K, T, A]) keep() {
-	n := len(m.middle.list()) + len(m.prefix.list())
-	for _, s := range m.suffixes {
-		n += len(s.t.keys)
-	}
-	for _, s := range m.blocks {
-		n += len(s.t.keys)
-	}
-	if n > m.room {
+// keep lets go of what is kept if it is too much, or mostly of keys that have nothing any more.
+func (m *sliceMerger[K, T, A]) keep(fired int) {
+	// A key costs its number, and its place in each table.
+	tables := int64(len(m.suffixes) + len(m.blocks) + 2 + len(m.spare))
+	if n := int64(len(m.keys)); n*(tables*m.size+128) > m.room || len(m.keys) > 2*fired+1024 {
 		m.forget()
+	}
+	if m.room == 0 {
+		m.spare = nil
 	}
 }
 
