@@ -414,8 +414,12 @@ func (w *world) launch(name string, fs *vfs.MemFS) *member {
 		checkpoints = engine.Checkpoints{Blobs: w.bucket, Interval: 300 * time.Millisecond, MinPause: 50 * time.Millisecond, Timeout: 2 * time.Second,
 			Grace: 3 * time.Second, Retain: 2, Prefer: true, Inline: -1}
 	}
+	var bulk engine.Bulk
+	if len(w.nets)%2 == 0 { // every other life reads changelogs in bulk
+		bulk = engine.Bulk{Records: 1, Bytes: 512}
+	}
 	m.worker = engine.New(engine.Options{
-		Plan: plan, Dir: m.dir, Checkpoints: checkpoints, Standbys: w.standbys, CleanupDelay: w.cleanup(), Parallelism: cmp.Or(w.deploy.parallelism, w.prof.parallelism), Start: w.deploy.start,
+		Plan: plan, Dir: m.dir, Checkpoints: checkpoints, Bulk: bulk, Standbys: w.standbys, CleanupDelay: w.cleanup(), Parallelism: cmp.Or(w.deploy.parallelism, w.prof.parallelism), Start: w.deploy.start,
 		CommitMaxLatency: w.prof.latencyMax, CommitQuiet: w.prof.quiet, WriteBehindInterval: w.prof.behind, CacheBytes: 1 << 20,
 		LeaveOnStop: w.prof.leave, ShutdownTimeout: 5 * time.Second, BackoffMax: 2 * time.Second, MaxAttempts: 30,
 		Logger: log, Observer: observer{w, m},
