@@ -122,6 +122,9 @@ func (a *admin) CreateSavepoint(ctx context.Context, name string, stop bool, tim
 	}
 }
 
+// savepointTries is how often a savepoint is taken if subtasks move meanwhile.
+const savepointTries = 5
+
 // take takes a savepoint; begun is called when the members are asked.
 func (a *admin) take(name string, stop bool, timeout time.Duration, begun func()) error {
 	cluster, control, err := a.open(a.ctx)
@@ -135,7 +138,9 @@ func (a *admin) take(name string, stop bool, timeout time.Duration, begun func()
 		Progress: func(int, int, int) {
 			asked = true
 			begun()
-		}})
+		},
+		Tries: savepointTries,
+		Again: func(err error) { a.log.Warn("savepoint is tried again", "savepoint", name, "error", err) }})
 	switch {
 	case err == nil:
 		begun()

@@ -65,6 +65,7 @@ type SavepointRequest struct {
 	Name     string         `json:"name"`
 	Phase    SavepointPhase `json:"phase"`
 	Reason   string         `json:"reason,omitempty"` // why it failed
+	Moved    bool           `json:"moved,omitempty"`  // it failed since subtasks moved: another try helps
 	Stop     bool           `json:"stop,omitempty"`   // processing does not go on after it
 	Began    int64          `json:"began_ms"`
 	Deadline int64          `json:"deadline_ms"` // of this phase: members make it failed then

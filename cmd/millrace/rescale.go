@@ -95,6 +95,8 @@ func rescaleApp(c *appCall) error {
 		Progress: func(aligned, written, total int) {
 			c.progress("%d of %d subtasks have their state in hand, %d have written it", aligned, total, written)
 		},
+		Tries: savepointTries,
+		Again: func(err error) { c.progress("savepoint %s is tried again: %v", name, err) },
 	})
 	if err != nil {
 		return err

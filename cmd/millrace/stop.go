@@ -147,8 +147,13 @@ func (c *appCall) takeSavepoint(cluster *txn.Cluster, control *txn.Control, name
 		Progress: func(aligned, written, total int) {
 			c.progress("%d of %d subtasks have their state in hand, %d have written it", aligned, total, written)
 		},
+		Tries: savepointTries,
+		Again: func(err error) { c.progress("savepoint %s is tried again: %v", name, err) },
 	})
 }
+
+// savepointTries is how often a command takes a savepoint if subtasks move meanwhile.
+const savepointTries = 5
 
 // progress writes a line about how far a command is, beside its output.
 func (c *appCall) progress(format string, args ...any) {

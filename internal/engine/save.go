@@ -32,7 +32,10 @@ type saves struct {
 	revision  uint64          // of the newest state heard of
 	closed    bool            // nothing is begun any more
 	uploading map[record.SubtaskID]string
+	totals    savepointTotals
 	wg        sync.WaitGroup
+
+	writtenBytes atomic.Int64 // to all savepoints
 
 	failing chan struct{} // cap 1: one that tells of a failure is enough
 	stop    chan struct{} // closed: the app was stopped
@@ -47,7 +50,10 @@ type savepointRun struct {
 	counts  *savepointCounts
 }
 
-type savepointCounts struct{ aligned, written atomic.Int32 }
+type savepointCounts struct {
+	aligned, written atomic.Int32
+	bytes            atomic.Int64
+}
 
 // holds says whether a subtask that has its state in hand must not process (pure).
 func (r *savepointRun) holds(feedsOthers bool) bool {
@@ -107,12 +113,15 @@ func (v *saves) uploads(id record.SubtaskID, savepoint string) {
 func (w *Worker) heard(s txn.ControlState) {
 	v := &w.saves
 	v.mu.Lock()
+	if v.ctx != nil && s.Incarnation > w.topo.incarnation {
+		v.totals.left(v.now.Load(), s.Base) // what it holds for stays: nothing may be processed here any more
+	}
 	if s.Revision < v.revision || v.ctx == nil || s.Incarnation != w.topo.incarnation {
 		v.mu.Unlock()
 		return
 	}
+	was, began := v.now.Load(), v.revision == 0
 	v.revision = s.Revision
-	was := v.now.Load()
 	var run *savepointRun
 	switch r := s.Savepoint; {
 	case r == nil:
@@ -129,6 +138,7 @@ func (w *Worker) heard(s txn.ControlState) {
 	if run != nil && !runs(&run.SavepointRequest) {
 		run.cancel()
 	}
+	v.totals.count(was, run, began)
 	v.now.Store(run)
 	if s.Stopped != nil {
 		select {
@@ -146,7 +156,7 @@ func (w *Worker) heard(s txn.ControlState) {
 	if fresh && run.Phase == txn.SavepointRunning {
 		for _, s := range subs {
 			if st := s.current(); st == SubtaskFencing || st == SubtaskRestoring || st == SubtaskBackingOff {
-				w.failBeside(run, fmt.Sprintf("subtask %s does not run, it is %s; take a savepoint when all subtasks run", s.id, st))
+				w.failBeside(run, failure{moved: true, reason: fmt.Sprintf("subtask %s does not run, it is %s; take a savepoint when all subtasks run", s.id, st)})
 				break
 			}
 		}
@@ -199,7 +209,7 @@ func (s *subtask) wake() {
 }
 
 // failSavepoint makes a savepoint failed, if it runs, and takes in what is decided then.
-func (w *Worker) failSavepoint(ctx context.Context, id, reason string) error {
+func (w *Worker) failSavepoint(ctx context.Context, id string, f failure) error {
 	select {
 	case w.saves.failing <- struct{}{}:
 	case <-ctx.Done():
@@ -209,7 +219,7 @@ func (w *Worker) failSavepoint(ctx context.Context, id, reason string) error {
 	if now := w.saves.now.Load(); now != nil && (now.ID != id || !runs(&now.SavepointRequest)) {
 		return nil
 	}
-	s, err := failSavepoint(ctx, w.control, id, reason)
+	s, err := failSavepoint(ctx, w.control, id, f)
 	if err != nil {
 		return fmt.Errorf("make a savepoint failed: %w", err)
 	}
@@ -218,14 +228,14 @@ func (w *Worker) failSavepoint(ctx context.Context, id, reason string) error {
 }
 
 // failBeside is failSavepoint for who cannot wait. It is tried until the savepoint has ended.
-func (w *Worker) failBeside(run *savepointRun, reason string) {
+func (w *Worker) failBeside(run *savepointRun, f failure) {
 	w.saves.beside(func() {
 		for run.ctx.Err() == nil {
-			err := w.failSavepoint(run.ctx, run.ID, reason)
+			err := w.failSavepoint(run.ctx, run.ID, f)
 			if err == nil || run.ctx.Err() != nil {
 				return
 			}
-			w.log.Warn("tell the others that a savepoint failed", "savepoint", run.Name, "reason", reason, "error", err)
+			w.log.Warn("tell the others that a savepoint failed", "savepoint", run.Name, "reason", f.reason, "error", err)
 			_ = pause(run.ctx, time.Second)
 		}
 	})
@@ -256,7 +266,7 @@ func (l *life) enter(ctx context.Context) error {
 		if s.Savepoint.Phase == txn.SavepointAligned {
 			reason = fmt.Sprintf("subtask %s moved to member %s, or began anew there, before the app was stopped; try again", l.s.id, l.w.opts.Kafka.InstanceID)
 		}
-		if err := l.w.failSavepoint(ctx, s.Savepoint.ID, reason); err != nil {
+		if err := l.w.failSavepoint(ctx, s.Savepoint.ID, failure{reason: reason, moved: true}); err != nil {
 			return err
 		}
 		s = l.w.control.State()
@@ -285,7 +295,7 @@ func (w *Worker) lookForPart(run *savepointRun, id record.SubtaskID) {
 			_, written, err := sps.Progress(run.ctx, &checkpoint.Savepoint{Name: run.Name, ID: run.ID})
 			if err == nil {
 				if !written[id.String()] {
-					w.failBeside(run, fmt.Sprintf("subtask %s moved to member %s, or began anew there, before its state was written; try again", id, w.opts.Kafka.InstanceID))
+					w.failBeside(run, failure{moved: true, reason: fmt.Sprintf("subtask %s moved to member %s, or began anew there, before its state was written; try again", id, w.opts.Kafka.InstanceID)})
 				}
 				return
 			}
@@ -298,9 +308,10 @@ func (w *Worker) lookForPart(run *savepointRun, id record.SubtaskID) {
 
 // share is a life's part in a savepoint.
 type share struct {
-	id     string // of the savepoint; "" = none
-	inHand bool   // the state of the cut is committed and in hand
-	over   string // id of the last one that this life is done with
+	id     string    // of the savepoint; "" = none
+	inHand bool      // the state of the cut is committed and in hand
+	over   string    // id of the last one that this life is done with
+	since  time.Time // since when processing stands still for it; zero = it does not
 }
 
 // takePart does what a savepoint wants of the subtask now. hold says that nothing may be processed: takePart has
@@ -320,7 +331,7 @@ func (l *life) takePart() (hold bool, err error) {
 		}
 		p.id, p.inHand = run.ID, false
 		if l.w.opts.Checkpoints.Blobs == nil {
-			l.w.failBeside(run, fmt.Sprintf("member %s has no store for it: checkpoint.url is not set there", l.w.opts.Kafka.InstanceID))
+			l.w.failBeside(run, failure{reason: fmt.Sprintf("member %s has no store for it: checkpoint.url is not set there", l.w.opts.Kafka.InstanceID)})
 		}
 		l.pauseExternal()
 	}
@@ -335,6 +346,7 @@ func (l *life) takePart() (hold bool, err error) {
 			}
 			return false, nil
 		}
+		l.stands()
 		if err := l.cut(run); err != nil {
 			return false, err
 		}
@@ -390,6 +402,7 @@ func (l *life) fetchable() []record.TopicPartition {
 
 // goOn ends the subtask's part.
 func (l *life) goOn() {
+	l.goes()
 	l.share.id, l.share.over = "", l.share.id
 	l.task.Resume(time.Now().UnixMilli())
 	if l.external != nil {
@@ -412,7 +425,7 @@ func (l *life) cut(run *savepointRun) error {
 	}
 	store, ok := l.store.(statestore.Checkpointer)
 	if !ok {
-		l.w.failBeside(run, fmt.Sprintf("subtask %s: its store makes no snapshots", l.s.id))
+		l.w.failBeside(run, failure{reason: fmt.Sprintf("subtask %s: its store makes no snapshots", l.s.id)})
 		return nil
 	}
 	snap, err := store.Checkpoint()
@@ -421,7 +434,7 @@ func (l *life) cut(run *savepointRun) error {
 		l.dropSnapshot(snap)
 	}
 	if err != nil {
-		l.w.failBeside(run, fmt.Sprintf("subtask %s: snapshot the store: %v", l.s.id, err))
+		l.w.failBeside(run, failure{reason: fmt.Sprintf("subtask %s: snapshot the store: %v", l.s.id, err)})
 		return nil
 	}
 	sv := &saver{w: l.w, run: run, id: l.s.id, snap: snap, specs: l.state.Specs(), epoch: l.epoch}
@@ -467,7 +480,10 @@ func (l *life) expire(run *savepointRun) {
 	ctx, cancel := l.takeoverContext()
 	defer cancel()
 	reason := fmt.Sprintf("its deadline passed while subtask %s waited for the others; if they are behind with their repartition topics, raise savepoint.align-timeout", l.s.id)
-	if err := l.w.failSavepoint(ctx, run.ID, reason); err != nil && ctx.Err() == nil {
+	if run.Phase == txn.SavepointAligned {
+		reason = fmt.Sprintf("its deadline passed while subtask %s waited: nothing was heard for savepoint.align-timeout of %s, who asked for it", l.s.id, run.By)
+	}
+	if err := l.w.failSavepoint(ctx, run.ID, failure{reason: reason, late: true}); err != nil && ctx.Err() == nil {
 		l.log.Warn("end a savepoint whose deadline has passed; processing goes on when that is done", "savepoint", run.Name, "error", err)
 	}
 	if now := l.w.saves.now.Load(); now != nil && now.ID == run.ID && runs(&now.SavepointRequest) {
@@ -504,7 +520,7 @@ func (sv *saver) save() {
 	}
 	w.saves.mu.Unlock()
 	if err != nil && run.ctx.Err() == nil {
-		w.failBeside(run, fmt.Sprintf("subtask %s on member %s: %v", sv.id, w.opts.Kafka.InstanceID, err))
+		w.failBeside(run, failure{reason: fmt.Sprintf("subtask %s on member %s: %v", sv.id, w.opts.Kafka.InstanceID, err)})
 	}
 }
 
@@ -545,10 +561,14 @@ func (sv *saver) write(ctx context.Context) error {
 	}
 	defer func() { <-w.checkpointSlots }()
 	err = again(ctx, w.opts.BackoffMin, writeTries, func() error {
-		_, err := sps.Write(ctx, sp, sv.snap, checkpoint.WriteOptions{Specs: sv.specs, Owner: o.Kafka.InstanceID, Version: o.Version, WallTime: wallTime})
+		m, err := sps.Write(ctx, sp, sv.snap, checkpoint.WriteOptions{Specs: sv.specs, Owner: o.Kafka.InstanceID, Version: o.Version, WallTime: wallTime})
 		var other *checkpoint.SupersededError
 		if errors.As(err, &other) && other.Newest == sv.epoch {
 			return nil // an earlier try did it, and its answer was lost
+		}
+		if err == nil {
+			sv.run.counts.bytes.Add(m.Bytes())
+			w.saves.writtenBytes.Add(m.Bytes())
 		}
 		return err
 	})

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/millrace-stream/millrace/checkpoint"
@@ -19,10 +20,15 @@ type SavepointOptions struct {
 	Stop    bool
 	Timeout time.Duration // from begin to end, after which it fails and processing goes on; default 10 m
 	// AlignTimeout bounds the part of it in which processing may stand still: until every subtask has read what was sent
-	// before the savepoint. It also is how long processing stands still if the caller is killed then. Default 1 m.
+	// before the savepoint. It also is how long processing stands still if the caller is killed, then or, with Stop, later on.
+	// Default 1 m.
 	AlignTimeout time.Duration
-	By           string // who asked, for people
-	Version      string // of the program that asks, for people
+	// Tries is how often it is taken if it fails since subtasks move meanwhile, as when members come and go; default 1. A try that
+	// failed leaves nothing behind if another follows it. Again, if set, is told before that.
+	Tries   int
+	Again   func(err error)
+	By      string // who asked, for people
+	Version string // of the program that asks, for people
 	// Progress is told how many subtasks are aligned, and how many have written their state, whenever that changes.
 	Progress func(aligned, written, total int)
 	// then, if set, is called with the completed savepoint while the members wait; what it returns decides what they are
@@ -34,6 +40,8 @@ type SavepointOptions struct {
 var (
 	// ErrSavepointRuns: another savepoint of the app is being taken.
 	ErrSavepointRuns = errors.New("another savepoint is being taken")
+	// ErrMoved: it failed since subtasks moved meanwhile. Try again.
+	ErrMoved = errors.New("subtasks moved meanwhile")
 	// ErrStopped: the app was stopped on purpose.
 	ErrStopped = errors.New("the app is stopped")
 	// ErrNotStopped: it was not.
@@ -52,6 +60,10 @@ const (
 	pollWritten = 500 * time.Millisecond
 	// blindFor is how long the initiator goes on when it cannot look into the blob store.
 	blindFor = 30 * time.Second
+	// Subtasks that have moved need a moment; the pause before another try doubles with each.
+	pauseOfTries = time.Second
+	// beats is how often, within AlignTimeout, the initiator says that it is alive.
+	beats = 4
 	// lastWords bounds what has to be told at the end of a savepoint, whatever the caller's context says.
 	lastWords = 20 * time.Second
 )
@@ -61,7 +73,7 @@ const (
 // anything fails, so does the savepoint, and processing goes on. A caller that dies leaves it to its deadline.
 //
 // Errors: ErrNeverStarted, ErrStopped, ErrNotRunning, ErrSavepointRuns, checkpoint.ErrNameTaken, those of the brokers
-// and the blob store, and the reason that a member gave. With Stop a completed savepoint may come with an error: the
+// and the blob store, and the reason that a member gave (ErrMoved). With Stop a completed savepoint may come with an error: the
 // savepoint is good, but the app was not stopped.
 func TakeSavepoint(ctx context.Context, cluster *txn.Cluster, control *txn.Control, blobs blob.Store, o SavepointOptions) (*checkpoint.Savepoint, error) {
 	if o.Timeout <= 0 {
@@ -78,14 +90,44 @@ func TakeSavepoint(ctx context.Context, cluster *txn.Cluster, control *txn.Contr
 		return nil, i.fault(errors.New("there is no store for it; set checkpoint.url, for this command and for the members"))
 	}
 	i.savepoints = checkpoint.NewSavepoints(blobs, i.app, nil, nil)
+	for try := 1; ; try++ {
+		done, err := i.take(ctx)
+		if err == nil {
+			return done, nil
+		}
+		if done != nil || !errors.Is(err, ErrMoved) || try >= o.Tries || ctx.Err() != nil {
+			return done, i.fault(err)
+		}
+		if ferr := i.forget(ctx); ferr != nil {
+			return nil, i.fault(errors.Join(err, ferr))
+		}
+		if o.Again != nil {
+			o.Again(err)
+		}
+		if pause(ctx, pauseOfTries<<min(try-1, 3)) != nil {
+			return nil, i.fault(errors.Join(err, context.Cause(ctx)))
+		}
+	}
+}
+
+// take is one try.
+func (i *initiator) take(ctx context.Context) (*checkpoint.Savepoint, error) {
 	if err := i.begin(ctx); err != nil {
-		return nil, i.fault(err)
+		return nil, err
 	}
-	done, err := i.watch(ctx)
-	if err != nil {
-		return done, i.fault(err)
+	return i.watch(ctx)
+}
+
+// forget removes what a try of ours has left that failed, so that the name is free for the next.
+func (i *initiator) forget(ctx context.Context) error {
+	switch sp, err := i.savepoints.Show(ctx, i.sp.Name); {
+	case err != nil:
+		return err
+	case sp.ID != i.sp.ID || sp.Status == checkpoint.StatusCompleted:
+		return fmt.Errorf("%w meanwhile", checkpoint.ErrNameTaken)
 	}
-	return done, nil
+	_, err := i.savepoints.Delete(ctx, i.sp.Name)
+	return err
 }
 
 // initiator takes one savepoint.
@@ -152,7 +194,7 @@ func (i *initiator) begin(ctx context.Context) error {
 	i.sp, err = i.savepoints.Begin(ctx, checkpoint.Savepoint{Name: i.o.Name, ClusterID: was.ClusterID, Incarnation: was.Incarnation,
 		Expected: subtasksOf(was.Parallelism), Deadline: deadline.UnixMilli(), Owner: i.o.By, Version: i.o.Version, Topology: was.Topology})
 	if err != nil {
-		return err
+		return i.taken(ctx, err)
 	}
 	_, err = i.control.Update(ctx, func(s txn.ControlState) (txn.ControlState, error) {
 		if err := refused(s, time.Now()); err != nil {
@@ -162,7 +204,7 @@ func (i *initiator) begin(ctx context.Context) error {
 			return s, errors.New("the app was begun anew, or with another topology, at this moment; try again")
 		}
 		s.Savepoint = &txn.SavepointRequest{ID: i.sp.ID, Name: i.sp.Name, Phase: txn.SavepointRunning, Stop: i.o.Stop, Began: i.sp.Began,
-			Deadline: min(i.sp.Deadline, time.Now().Add(i.o.AlignTimeout).UnixMilli()), By: i.o.By}
+			Deadline: i.deadline(), By: i.o.By}
 		return s, nil
 	})
 	if err != nil {
@@ -170,6 +212,35 @@ func (i *initiator) begin(ctx context.Context) error {
 		err = errors.Join(err, i.give(err.Error()))
 	}
 	return err
+}
+
+// taken says what to do if the name was used for a savepoint that has failed.
+func (i *initiator) taken(ctx context.Context, err error) error {
+	if !errors.Is(err, checkpoint.ErrNameTaken) {
+		return err
+	}
+	sp, serr := i.savepoints.Show(ctx, i.o.Name)
+	if serr != nil || sp.Status != checkpoint.StatusFailed && sp.Status != checkpoint.StatusAbandoned {
+		return err
+	}
+	return fmt.Errorf("%w: that savepoint is %s, and nothing can begin from it; to use the name again: millrace savepoint delete %s --app.id=%s", err, sp.Status, i.o.Name, i.app)
+}
+
+// deadline is that of the phase that begins now: whoever waits for us waits that long, unless we say that we are alive.
+func (i *initiator) deadline() int64 {
+	return min(i.sp.Deadline, time.Now().Add(i.o.AlignTimeout).UnixMilli())
+}
+
+// beat says that the initiator is alive, until ctx ends: once all subtasks are aligned, uploads may take long, and with Stop
+// processing stands still.
+func (i *initiator) beat(ctx context.Context) {
+	for pause(ctx, i.o.AlignTimeout/beats) == nil {
+		// An error shows in watch too, or else at the deadline.
+		_ = i.update(ctx, func(s txn.ControlState) (txn.ControlState, error) {
+			s.Savepoint.Deadline = i.deadline()
+			return s, nil
+		})
+	}
 }
 
 // subtasksOf lists all subtasks of an app.
@@ -187,7 +258,7 @@ func subtasksOf(parallelism []int) []string {
 func (i *initiator) give(reason string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), lastWords)
 	defer cancel()
-	_, err := failSavepoint(ctx, i.control, i.sp.ID, reason)
+	_, err := failSavepoint(ctx, i.control, i.sp.ID, failure{reason: reason})
 	if err != nil {
 		err = fmt.Errorf("and the members could not be told that it failed, so that processing may stand still until %s: %w", timeText(i.sp.Deadline), err)
 	}
@@ -201,15 +272,22 @@ func (i *initiator) give(reason string) error {
 func (i *initiator) goOn(reason string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), lastWords)
 	defer cancel()
-	_, err := failSavepoint(ctx, i.control, i.sp.ID, reason)
+	_, err := failSavepoint(ctx, i.control, i.sp.ID, failure{reason: reason})
 	return err
 }
 
+// failure is why a savepoint fails.
+type failure struct {
+	reason string
+	moved  bool // since subtasks moved: another try helps
+	late   bool // since its deadline has passed, if that is so still: who leads it may have said meanwhile that it is alive
+}
+
 // failSavepoint makes a savepoint failed, if it has not ended, and returns what is decided then.
-func failSavepoint(ctx context.Context, control *txn.Control, id, reason string) (txn.ControlState, error) {
+func failSavepoint(ctx context.Context, control *txn.Control, id string, f failure) (txn.ControlState, error) {
 	return control.Update(ctx, func(s txn.ControlState) (txn.ControlState, error) {
-		if runs(s.Savepoint) && s.Savepoint.ID == id {
-			s.Savepoint.Phase, s.Savepoint.Reason = txn.SavepointFailed, reason
+		if runs(s.Savepoint) && s.Savepoint.ID == id && (!f.late || time.Now().UnixMilli() > s.Savepoint.Deadline) {
+			s.Savepoint.Phase, s.Savepoint.Reason, s.Savepoint.Moved = txn.SavepointFailed, f.reason, f.moved
 		}
 		return s, nil
 	})
@@ -217,9 +295,16 @@ func failSavepoint(ctx context.Context, control *txn.Control, id, reason string)
 
 // watch leads the savepoint to its end.
 func (i *initiator) watch(ctx context.Context) (*checkpoint.Savepoint, error) {
-	fail := func(err error) (*checkpoint.Savepoint, error) { return nil, errors.Join(err, i.give(err.Error())) }
 	dctx, cancel := context.WithDeadlineCause(ctx, time.UnixMilli(i.sp.Deadline), errors.New("its deadline has passed"))
 	defer cancel()
+	alive, still := context.WithCancel(dctx)
+	var heart sync.WaitGroup
+	quiet := func() { still(); heart.Wait() } // nothing is to come after the last word
+	defer quiet()
+	fail := func(err error) (*checkpoint.Savepoint, error) {
+		quiet()
+		return nil, errors.Join(err, i.give(err.Error()))
+	}
 	phase, pace := txn.SavepointRunning, pollAligned
 	seen := time.Now()
 	last := [2]int{-1, -1}
@@ -262,6 +347,7 @@ func (i *initiator) watch(ctx context.Context) (*checkpoint.Savepoint, error) {
 				return fail(err)
 			}
 			phase, pace = txn.SavepointAligned, pollWritten
+			heart.Go(func() { i.beat(alive) })
 		}
 		if len(written) < len(i.sp.Expected) {
 			continue
@@ -273,9 +359,11 @@ func (i *initiator) watch(ctx context.Context) (*checkpoint.Savepoint, error) {
 		next := func(s txn.ControlState) (txn.ControlState, error) { return i.to(s, txn.SavepointCompleted), nil }
 		if i.o.then != nil {
 			if next, err = i.o.then(dctx, done); err != nil {
+				quiet()
 				return done, errors.Join(err, i.goOn(err.Error()))
 			}
 		}
+		quiet()
 		lctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastWords)
 		err = i.update(lctx, next)
 		cancel()
@@ -308,6 +396,8 @@ func (i *initiator) ended(s txn.ControlState) error {
 	switch {
 	case r == nil || r.ID != i.sp.ID:
 		return errors.New("it was given up by the members: the app was begun anew, or another savepoint was asked for after its deadline")
+	case r.Phase == txn.SavepointFailed && r.Moved:
+		return fmt.Errorf("%w: %s", ErrMoved, r.Reason)
 	case r.Phase == txn.SavepointFailed:
 		return errors.New(r.Reason)
 	}
@@ -321,7 +411,7 @@ func (i *initiator) move(ctx context.Context, to txn.SavepointPhase) error {
 
 // to is the state of the next phase.
 func (i *initiator) to(s txn.ControlState, phase txn.SavepointPhase) txn.ControlState {
-	s.Savepoint.Phase, s.Savepoint.Deadline = phase, i.sp.Deadline
+	s.Savepoint.Phase, s.Savepoint.Deadline = phase, i.deadline()
 	if phase == txn.SavepointCompleted && i.o.Stop {
 		s.Stopped = &txn.Stopped{At: time.Now().UnixMilli(), Savepoint: i.sp.Name, By: i.o.By}
 	}

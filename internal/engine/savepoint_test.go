@@ -254,6 +254,7 @@ func TestSavepoint(t *testing.T) {
 			if st := b.w.Status().Savepoint; st == nil || st.Name != "quiet" || st.Aligned != nparts || st.Written != nparts {
 				t.Errorf("status %+v", st)
 			}
+			tallied(t, 4, 0, sp.Bytes(), a, b)
 			c.send(100, 37)
 			c.drained("words", "in", "words-by-text-repartition")
 			a.stop(t)
@@ -410,6 +411,32 @@ func (g *gate) await(t *testing.T) {
 	}
 }
 
+// tallied waits until the members have counted so many savepoints, of failed ones at least so many, and have written the last one, of
+// so many bytes, between them.
+func tallied(t *testing.T, completed, failed, bytes int64, members ...*member) {
+	t.Helper()
+	testutil.Eventually(t, patience, func() error {
+		n := int64(0)
+		for _, m := range members {
+			st := m.w.Status()
+			s := st.Savepoints
+			if s.Completed != completed || s.Failed < failed || failed == 0 && s.Failed > 0 || s.At.IsZero() || s.Written < s.Bytes {
+				return fmt.Errorf("a member has counted %+v", s)
+			}
+			n += s.Bytes
+			for _, sub := range st.Subtasks {
+				if sub.LastSavepointHoldMs <= 0 || sub.SavepointHoldMs < sub.LastSavepointHoldMs {
+					return fmt.Errorf("subtask %s has stood still for %v ms, %v ms in all", sub.ID, sub.LastSavepointHoldMs, sub.SavepointHoldMs)
+				}
+			}
+		}
+		if n != bytes {
+			return fmt.Errorf("%d bytes are written, want %d", n, bytes)
+		}
+		return nil
+	})
+}
+
 type result struct {
 	sp  *checkpoint.Savepoint
 	err error
@@ -497,6 +524,9 @@ func TestSavepointFails(t *testing.T) {
 		sent += 100
 		cancel(errors.New("someone pressed ^C"))
 		k.fails(t, ended(t, first), "ended", "someone pressed ^C")
+		if _, err := k.take(t, engine.SavepointOptions{Name: "ended"}); !errors.Is(err, checkpoint.ErrNameTaken) || !strings.Contains(err.Error(), "millrace savepoint delete ended") {
+			t.Errorf("another of the name of one that failed: %v", err)
+		}
 		if n := len(c.read("out")); n < before {
 			t.Errorf("%d results after %d", n, before)
 		}
@@ -522,6 +552,26 @@ func TestSavepointFails(t *testing.T) {
 		g.await(t)
 		b := c.start("words", countWords, memstore.NewDir("words"), with(blobs))
 		k.fails(t, ended(t, first), "joined", "moved to member")
+		goesOn()
+		b.stop(t)
+		settled(t, a)
+	})
+	t.Run("a member joins, and it is tried again", func(t *testing.T) {
+		g := newGate(blobs, "/1_0/aligned")
+		var again error
+		first := k.begin(t.Context(), t, engine.SavepointOptions{Name: "again", Tries: 9, Again: func(err error) {
+			if again == nil {
+				close(g.open)
+			}
+			again = err
+		}})
+		g.await(t)
+		b := c.start("words", countWords, memstore.NewDir("words"), with(blobs))
+		r := ended(t, first)
+		if r.err != nil || !errors.Is(again, engine.ErrMoved) {
+			t.Fatalf("%v, after %v", r.err, again)
+		}
+		c.checkCut(blobs, r.sp)
 		goesOn()
 		b.stop(t)
 		settled(t, a)
@@ -565,32 +615,81 @@ func TestSavepointFails(t *testing.T) {
 		settled(t, a)
 		goesOn()
 	})
-	t.Run("who asked is dead", func(t *testing.T) {
+	// orphan asks for a savepoint as a command does, and does nothing more.
+	orphan := func(name string, stop bool, deadline time.Duration) *checkpoint.Savepoint {
+		t.Helper()
 		sps := checkpoint.NewSavepoints(blobs, "words", nil, nil)
 		state := k.control.State()
-		deadline := time.Now().Add(time.Second).UnixMilli()
 		var expected []string
 		for sub := range 2 {
 			for i := range nparts {
 				expected = append(expected, fmt.Sprintf("%d_%d", sub, i))
 			}
 		}
-		sp, err := sps.Begin(t.Context(), checkpoint.Savepoint{Name: "orphan", ClusterID: state.ClusterID, Incarnation: state.Incarnation,
-			Expected: expected, Deadline: deadline, Owner: "the dead"})
+		sp, err := sps.Begin(t.Context(), checkpoint.Savepoint{Name: name, ClusterID: state.ClusterID, Incarnation: state.Incarnation,
+			Expected: expected, Deadline: time.Now().Add(deadline).UnixMilli(), Owner: "the dead"})
 		if err != nil {
 			t.Fatal(err)
 		}
 		if _, err := k.control.Update(t.Context(), func(s txn.ControlState) (txn.ControlState, error) {
-			s.Savepoint = &txn.SavepointRequest{ID: sp.ID, Name: sp.Name, Phase: txn.SavepointRunning, Began: sp.Began, Deadline: deadline, By: "the dead"}
+			s.Savepoint = &txn.SavepointRequest{ID: sp.ID, Name: sp.Name, Phase: txn.SavepointRunning, Stop: stop, Began: sp.Began, Deadline: sp.Deadline, By: "the dead"}
+			return s, nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+		return sp
+	}
+	// buried checks that the members have ended it.
+	buried := func(reason string) {
+		t.Helper()
+		s, err := k.control.Refresh(t.Context())
+		if err != nil || s.Savepoint.Phase != txn.SavepointFailed || !strings.Contains(s.Savepoint.Reason, reason) {
+			t.Errorf("%+v %v", s.Savepoint, err)
+		}
+	}
+	t.Run("who asked is dead", func(*testing.T) {
+		orphan("orphan", false, time.Second)
+		goesOn()
+		buried("deadline")
+	})
+	t.Run("who stops the app is dead when all are aligned", func(t *testing.T) {
+		sp := orphan("orphan-stop", true, time.Hour)
+		testutil.Eventually(t, patience, func() error {
+			aligned, _, err := checkpoint.NewSavepoints(blobs, "words", nil, nil).Progress(t.Context(), sp)
+			if err != nil || len(aligned) < 2*nparts {
+				return fmt.Errorf("%d are aligned, %w", len(aligned), err)
+			}
+			return nil
+		})
+		if _, err := k.control.Update(t.Context(), func(s txn.ControlState) (txn.ControlState, error) {
+			s.Savepoint.Phase, s.Savepoint.Deadline = txn.SavepointAligned, time.Now().Add(time.Second).UnixMilli()
 			return s, nil
 		}); err != nil {
 			t.Fatal(err)
 		}
 		goesOn()
-		s, err := k.control.Refresh(t.Context())
-		if err != nil || s.Savepoint.Phase != txn.SavepointFailed || !strings.Contains(s.Savepoint.Reason, "deadline") {
-			t.Errorf("%+v %v", s.Savepoint, err)
-		}
+		buried("nothing was heard")
+	})
+	t.Run("who stops the app says that it is alive", func(t *testing.T) {
+		const align = time.Second
+		g := newGate(blobs, "/1_0/manifest")
+		ctx, cancel := context.WithCancelCause(t.Context())
+		first := k.begin(ctx, t, engine.SavepointOptions{Name: "alive", Stop: true, Timeout: time.Hour, AlignTimeout: align})
+		g.await(t)
+		testutil.Eventually(t, patience, func() error {
+			s, err := k.control.Refresh(t.Context())
+			if err != nil {
+				return err
+			}
+			if r := s.Savepoint; r.Phase != txn.SavepointAligned || r.Deadline < r.Began+4*align.Milliseconds() || time.Until(time.UnixMilli(r.Deadline)) > align {
+				return fmt.Errorf("it is %s since %v, its deadline in %v: %s", r.Phase, time.Since(time.UnixMilli(r.Began)), time.Until(time.UnixMilli(r.Deadline)), r.Reason)
+			}
+			return nil
+		})
+		cancel(errors.New("someone pressed ^C"))
+		k.fails(t, ended(t, first), "alive", "someone pressed ^C")
+		close(g.open)
+		goesOn()
 	})
 	t.Run("the member that takes it stops", func(t *testing.T) {
 		b := c.start("words", countWords, memstore.NewDir("words"), with(blobs))
@@ -618,6 +717,7 @@ func TestSavepointFails(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	tallied(t, 3, 9, sp.Bytes(), a)
 	if n := c.checkCut(blobs, sp); n != int64(sent) {
 		t.Errorf("it holds %d records of %d", n, sent)
 	}
@@ -679,5 +779,67 @@ func TestSavepointOfMixedInputs(t *testing.T) {
 	if n := len(c.read("out")); n != backlog+200 {
 		t.Errorf("%d results, want %d", n, backlog+200)
 	}
+	m.stop(t)
+}
+
+// TestSavepointEndsWhileNobodyIsAligned: subtasks that wait for the barriers of others end a savepoint whose deadline has passed,
+// though no subtask has its state in hand; the external inputs that stood still meanwhile go on.
+func TestSavepointEndsWhileNobodyIsAligned(t *testing.T) {
+	c := newCluster(t)
+	if _, err := kadm.NewClient(c.cl).CreateTopics(t.Context(), nparts, 1, nil, "direct"); err != nil {
+		t.Fatal(err)
+	}
+	stuck := make(chan struct{})
+	var free sync.Once
+	t.Cleanup(func() { free.Do(func() { close(stuck) }) })
+	topology := func(top *processor.Topology) {
+		words := processor.Map(processor.From(top, processor.Topic[word]{Name: "in"}), func(w word) word { <-stuck; return w })
+		byText := processor.KeyBy(words, "by-text", func(w word) string { return w.Text })
+		row := func(text string, n int64, _ word) word { return word{text, n} }
+		direct := processor.FromKeyed(top, format.String(), processor.Topic[word]{Name: "direct"})
+		both := processor.Union(processor.RunningAggregate(byText, "count", processor.Count[word](), row), processor.RunningAggregate(direct, "count-direct", processor.Count[word](), row))
+		processor.ToTopic(both, "out")
+	}
+	send := func(topic string, n int) {
+		t.Helper()
+		var rs []*kgo.Record
+		for i := range n {
+			text := fmt.Sprintf("word-%d", i)
+			rs = append(rs, &kgo.Record{Topic: topic, Key: []byte(text), Value: asJSON(t, word{text, int64(i)})})
+		}
+		if err := c.cl.ProduceSync(t.Context(), rs...).FirstErr(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	results := func(n int) {
+		t.Helper()
+		testutil.Eventually(t, patience, func() error {
+			if got := len(c.read("out")); got != n {
+				return fmt.Errorf("%d results, want %d", got, n)
+			}
+			return nil
+		})
+	}
+	blobs := blobtest.NewMemory()
+	m := c.start("words", topology, memstore.NewDir("words"), with(blobs))
+	settled(t, m)
+	send("direct", 40)
+	results(40)
+	send("in", 40) // of every partition
+	testutil.Eventually(t, patience, func() error {
+		for _, s := range m.w.Status().Subtasks {
+			if strings.HasPrefix(s.ID, "0_") && s.Lag == 0 {
+				return fmt.Errorf("subtask %s has nothing to do", s.ID)
+			}
+		}
+		return nil
+	})
+	k := c.command("words", blobs)
+	first := k.begin(t.Context(), t, engine.SavepointOptions{Name: "stuck", Timeout: time.Hour, AlignTimeout: time.Second})
+	k.fails(t, ended(t, first), "stuck", "its deadline passed while subtask 1_")
+	send("direct", 40)
+	results(80)
+	free.Do(func() { close(stuck) })
+	results(120)
 	m.stop(t)
 }

@@ -25,7 +25,7 @@ func (w *Worker) Status() Status {
 		return st
 	}
 	st.ClusterID, st.Incarnation = cluster.ID(), topo.incarnation
-	st.Savepoint = w.savepointStatus()
+	st.Savepoint, st.Savepoints = w.savepointStatus(), w.saves.status()
 	local := map[record.SubtaskID]bool{}
 	for _, s := range subs {
 		if s.finished() {
@@ -95,6 +95,8 @@ func (s *subtask) status() SubtaskStatus {
 		out.Checkpoint = &c
 	}
 	out.StoreBytes, out.PendingBytes = t.storeBytes, t.pending
+	out.SavepointHoldMs = float64(t.held.Load()) / float64(time.Millisecond)
+	out.LastSavepointHoldMs = float64(t.lastHeld.Load()) / float64(time.Millisecond)
 	out.BackpressureMs = time.Duration(t.backpressure.Load()).Milliseconds()
 	if cur.Watermark != math.MinInt64 && (cur.RecordsIn > 0 || cur.Watermark != 0) {
 		wm := cur.Watermark

@@ -23,6 +23,8 @@ type Status struct {
 	Owners      []OwnerStatus   `json:"owners"`   // of all subtasks of the app, as far as known
 	// Savepoint is the one that is being taken, or was taken last; nil = none.
 	Savepoint *SavepointStatus `json:"savepoint,omitempty"`
+	// Savepoints counts those of which this process has heard the end.
+	Savepoints SavepointTotals `json:"savepoints"`
 }
 
 // OwnerStatus says who owns a subtask. Members of other processes are as the group's coordinator named them when it was
@@ -101,6 +103,9 @@ type SubtaskStatus struct {
 	Commits          int64             `json:"commits"`
 	Restore          *RestoreStatus    `json:"restore,omitempty"` // while restoring
 	Checkpoint       *CheckpointStatus `json:"checkpoint,omitempty"`
+	// SavepointHoldMs is the time in which processing stood still for savepoints, LastSavepointHoldMs that for the last one.
+	SavepointHoldMs     float64 `json:"savepoint_hold_ms"`
+	LastSavepointHoldMs float64 `json:"last_savepoint_hold_ms"`
 }
 
 // PartitionStatus is one input partition of a subtask.

@@ -73,6 +73,8 @@ type totals struct {
 	storeBytes   int64
 	pending      int64
 	checkpoint   CheckpointStatus
+	held         atomic.Int64 // ns in which processing stood still for savepoints
+	lastHeld     atomic.Int64 // for the last one
 }
 
 func newSubtask(w *Worker, id record.SubtaskID, t *totals, prev *subtask) *subtask {
@@ -326,6 +328,7 @@ func (l *life) close() {
 		}
 	}
 	l.notePaused(false)
+	l.goes()
 }
 
 // fold adds the counters of a finished task to the totals.

@@ -98,6 +98,15 @@ func checkpointed(value func(*engine.CheckpointStatus) float64) func(*engine.Sta
 	}
 }
 
+// saved reads one value of the savepoints, once one is completed.
+func saved(value func(*engine.SavepointTotals) float64) func(*engine.Status, putter) {
+	return func(s *engine.Status, put putter) {
+		if s.Savepoints.Completed > 0 {
+			put(value(&s.Savepoints))
+		}
+	}
+}
+
 // partitions reads one value of each input partition.
 func partitions(value func(*engine.PartitionStatus) float64) func(*engine.Status, putter) {
 	return func(s *engine.Status, put putter) {
@@ -278,4 +287,29 @@ var catalog = []definition{
 	{name: "millrace_checkpoint_size_bytes", otel: "millrace.checkpoint.size", unit: "By", kind: gauge, labels: perSubtask,
 		help: "Size of the last completed checkpoint, with the files that it shares with older ones.",
 		read: checkpointed(func(c *engine.CheckpointStatus) float64 { return float64(c.Bytes) })},
+
+	{name: "millrace_savepoints_total", otel: "millrace.savepoints", unit: "{savepoint}", kind: counter, labels: []string{"outcome"},
+		help: "Savepoints of the app of whose end this process has heard, by outcome: completed or failed. Every process counts all of them: do not sum them up.",
+		read: func(s *engine.Status, put putter) {
+			put(float64(s.Savepoints.Completed), attribute.String("outcome", "completed"))
+			put(float64(s.Savepoints.Failed), attribute.String("outcome", "failed"))
+		}},
+	{name: "millrace_savepoint_timestamp_seconds", otel: "millrace.savepoint.timestamp", unit: "s", kind: gauge,
+		help: "Unix time at which the last savepoint was completed. Absent before the first that this process has heard of, as are the next two.",
+		read: saved(func(t *engine.SavepointTotals) float64 { return float64(t.At.UnixMilli()) / 1000 })},
+	{name: "millrace_savepoint_duration_seconds", otel: "millrace.savepoint.duration", unit: "s", kind: gauge,
+		help: "How long the last completed savepoint took, from the request on. Processing stood still for a part of that only: see millrace_savepoint_last_hold_seconds.",
+		read: saved(func(t *engine.SavepointTotals) float64 { return float64(t.TookMs) / 1000 })},
+	{name: "millrace_savepoint_size_bytes", otel: "millrace.savepoint.size", unit: "By", kind: gauge,
+		help: "Bytes of the last completed savepoint that this process has written; the sum over all processes is its size.",
+		read: saved(func(t *engine.SavepointTotals) float64 { return float64(t.Bytes) })},
+	{name: "millrace_savepoint_written_bytes_total", otel: "millrace.savepoint.written", unit: "By", kind: counter,
+		help: "Bytes that this process has written to savepoints, those that failed later on included.",
+		read: func(s *engine.Status, put putter) { put(float64(s.Savepoints.Written)) }},
+	{name: "millrace_savepoint_hold_seconds_total", otel: "millrace.savepoint.hold", unit: "s", kind: counter, labels: perSubtask,
+		help: "Time in which processing stood still for savepoints: while the subtask flushed its state and waited for the others.",
+		read: subtasks(func(t *engine.SubtaskStatus) float64 { return t.SavepointHoldMs / 1000 })},
+	{name: "millrace_savepoint_last_hold_seconds", otel: "millrace.savepoint.last.hold", unit: "s", kind: gauge, labels: perSubtask,
+		help: "How long processing stood still for the last savepoint.",
+		read: subtasks(func(t *engine.SubtaskStatus) float64 { return t.LastSavepointHoldMs / 1000 })},
 }

@@ -37,11 +37,13 @@ func full() engine.Status {
 				Inputs:    []engine.PartitionStatus{{Topic: "orders", Partition: 1, Lag: 5}, {Topic: "orders", Partition: 3, Lag: 4}},
 				RecordsIn: 10, BytesIn: 20, RecordsOut: 30, BytesOut: 40, Late: 1, DeadLetters: 2, Skipped: 3, Expired: 4,
 				Metrics: []engine.OperatorMetric{{Operator: "p", Name: "seen", Value: 5}, {Operator: "p", Name: "open", Gauge: true, Value: 6}}, BackpressureMs: 2500, StoreBytes: 60, PendingBytes: 70,
-				Checkpoint: &engine.CheckpointStatus{At: time.UnixMilli(1700000001500), Bytes: 80, Completed: 1},
+				Checkpoint:      &engine.CheckpointStatus{At: time.UnixMilli(1700000001500), Bytes: 80, Completed: 1},
+				SavepointHoldMs: 300, LastSavepointHoldMs: 100,
 			},
 			{ID: "1_0", State: engine.SubtaskRestoring, Restore: &engine.RestoreStatus{Records: 7, Bytes: 8, Remaining: 9, Downloaded: 10, Download: 25}},
 		},
-		Standbys: []engine.StandbyStatus{{ID: "0_2", State: engine.StandbyFollowing, Lag: 11, StoreBytes: 90}, {ID: "0_3", State: engine.StandbyRestoring, Lag: -1}},
+		Standbys:   []engine.StandbyStatus{{ID: "0_2", State: engine.StandbyFollowing, Lag: 11, StoreBytes: 90}, {ID: "0_3", State: engine.StandbyRestoring, Lag: -1}},
+		Savepoints: engine.SavepointTotals{Completed: 3, Failed: 1, At: time.UnixMilli(1700000002500), TookMs: 1500, Bytes: 110, Written: 400},
 	}
 }
 
@@ -145,6 +147,13 @@ func TestMetrics(t *testing.T) {
 		"millrace_checkpoint_duration_seconds":      {one: 1},
 		"millrace_checkpoint_timestamp_seconds":     {one: 1700000001.5},
 		"millrace_checkpoint_size_bytes":            {one: 80},
+		"millrace_savepoints_total":                 {"outcome=completed": 3, "outcome=failed": 1},
+		"millrace_savepoint_timestamp_seconds":      {"": 1700000002.5},
+		"millrace_savepoint_duration_seconds":       {"": 1.5},
+		"millrace_savepoint_size_bytes":             {"": 110},
+		"millrace_savepoint_written_bytes_total":    {"": 400},
+		"millrace_savepoint_hold_seconds_total":     both(0.3),
+		"millrace_savepoint_last_hold_seconds":      both(0.1),
 		"target_info":                               {"service_instance_id=i-1 service_name=app service_version=v1.2.3": 1},
 	} {
 		f := got[name]
