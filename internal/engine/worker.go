@@ -110,6 +110,9 @@ func (w *Worker) Run(ctx context.Context) error {
 		w.log.Info("going on in another incarnation", "was", moved.from, "incarnation", moved.to)
 		w.again()
 	}
+	if errors.As(err, &moved) {
+		err = nil // it was told to end as it went there, and has let go of everything
+	}
 	w.desk.close()
 	w.mu.Lock()
 	defer w.mu.Unlock()
