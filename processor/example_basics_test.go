@@ -3,7 +3,6 @@ package processor_test
 import (
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -22,8 +21,7 @@ type exampleTB struct{ testing.TB }
 
 func (exampleTB) Helper() {}
 func (exampleTB) Fatalf(format string, args ...any) {
-	fmt.Printf(format+"\n", args...)
-	os.Exit(1)
+	panic(fmt.Sprintf(format, args...))
 }
 func (tb exampleTB) Fatal(args ...any)                 { tb.Fatalf("%s", fmt.Sprint(args...)) }
 func (tb exampleTB) Errorf(format string, args ...any) { tb.Fatalf(format, args...) }

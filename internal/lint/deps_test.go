@@ -47,7 +47,9 @@ var level = map[string]int{
 	"internal/engine": 3,
 	// Around the engine.
 	"processor/cep":           4,
-	"processor/processortest": 4,
+	"internal/drive":          4,
+	"internal/onbroker":       4,
+	"processor/processortest": 5,
 	"internal/telemetry":      4,
 	"configs":                 4,
 	"internal/api":            4,
@@ -60,6 +62,7 @@ var level = map[string]int{
 	// Helpers of tests and programs around them.
 	"internal/testutil": 0,
 	"internal/lint":     0,
+	"docs":              9,
 	"internal/sim":      9,
 	"test":              9,
 }
@@ -76,9 +79,9 @@ type home struct {
 }
 
 var homes = []home{
-	{"github.com/twmb/franz-go/pkg/kfake", []string{"internal/demo", "test"}, true,
-		"the fake broker serves the demo and tests"},
-	{"github.com/twmb/franz-go", []string{"txn", "doctor", "internal/demo", "test"}, true,
+	{"github.com/twmb/franz-go/pkg/kfake", []string{"internal/demo", "internal/onbroker", "examples", "test"}, true,
+		"the fake broker serves the demo, examples and tests"},
+	{"github.com/twmb/franz-go", []string{"txn", "doctor", "internal/demo", "internal/onbroker", "examples", "test"}, true,
 		"only the Kafka border speaks to brokers: the engine must stay free of a client's types"},
 	{"github.com/klauspost/compress", []string{"checkpoint"}, true,
 		"one format of savepoints knows how it is compressed"},
