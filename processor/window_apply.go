@@ -7,9 +7,10 @@ import (
 )
 
 // ApplyWindow keeps all values of each key and window, and hands them to f when the window fires: in order of event
-// time, of one time in order of arrival; those of a count window in order of arrival. The sequence is valid during the
-// call, and may be walked several times. An error, or a panic, goes by the operator's policy. Aggregate costs less where it will do. T must be storable. State:
-// "<id>/windows", "<id>/rows". Flink: apply with WindowFunction, process with ProcessWindowFunction.
+// time, of one time in order of arrival; those of a count window in order of arrival. The sequence is valid during
+// the call, and may be walked several times. An error, or a panic, goes by the operator's policy. Aggregate costs
+// less where it will do. T must be storable. State: "<id>/windows", "<id>/rows". Flink: apply with WindowFunction,
+// process with ProcessWindowFunction.
 func ApplyWindow[K comparable, T, R any](w WindowedStream[K, T], id string, f func(w Window[K], values iter.Seq[T], emit func(R)) error, o ...Option) KeyedStream[K, R] {
 	d := &windowDef[K, T, int64, R]{kind: "apply-window", aggregate: "rows", complete: f != nil, rows: true,
 		add:   func(n *int64, _ bool, _ T) { *n++ },

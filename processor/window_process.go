@@ -9,15 +9,15 @@ import (
 	"github.com/millrace-stream/millrace/statestore"
 )
 
-// ProcessWindow folds the values of each key and window as they come, and runs user code with the result when the window fires: code
-// that may look at the watermark, keep state, and emit any number of results. setup is that of Process: it makes the
-// state handles (Value, List and MapOf are state of the key over all its windows, WindowValue is state of one window)
-// and registers OnWindow. There are no timers of its own: a Trigger says when windows fire. State: "<id>/windows".
-// Flink: aggregate with an AggregateFunction and a ProcessWindowFunction.
+// ProcessWindow folds the values of each key and window as they come, and runs user code with the result when the
+// window fires: code that may look at the watermark, keep state, and emit any number of results. setup is that of
+// Process: it makes the state handles (Value, List and MapOf are state of the key over all its windows, WindowValue
+// is state of one window) and registers OnWindow. There are no timers of its own: a Trigger says when windows fire.
+// State: "<id>/windows". Flink: aggregate with an AggregateFunction and a ProcessWindowFunction.
 func ProcessWindow[K comparable, T, A, R any](w WindowedStream[K, T], id string, agg Aggregator[T, A], setup func(ctx *WindowContext[K, A, R]), o ...Option) KeyedStream[K, R] {
 	s := w.s.must()
 	d := &windowDef[K, T, A, R]{kind: "process-window", aggregate: agg.name, complete: agg.Add != nil && setup != nil, add: agg.add(), merge: agg.Merge}
-	make := func(base contextBase) *WindowContext[K, A, R] {
+	newContext := func(base contextBase) *WindowContext[K, A, R] {
 		a := w.assigner
 		base.names = map[string]bool{storeWindows: true, storePanes: true, storeRows: true}
 		c := &WindowContext[K, A, R]{keyedContext: keyedContext[K]{contextBase: base, keys: s.keys}}
@@ -35,12 +35,12 @@ func ProcessWindow[K comparable, T, A, R any](w WindowedStream[K, T], id string,
 		if setup == nil {
 			return
 		}
-		if dry := make(contextBase{n: n}); dry.setUp(func() { setup(dry) }) {
+		if dry := newContext(contextBase{n: n}); dry.setUp(func() { setup(dry) }) {
 			n.need(dry.onWindow != nil, "OnWindow callback")
 		}
 	}
 	d.open = func(b *builder, n *node, next keyedStep[K, R], host *windowHost[T]) windowResult[K, A] {
-		c := make(newContextBase(b, n))
+		c := newContext(newContextBase(b, n))
 		c.next, c.host = next, &host.state
 		if !c.setUp(func() { setup(c) }) {
 			return nil

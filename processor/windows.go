@@ -51,8 +51,9 @@ func (t Timing) String() string {
 // A window fires when the operator's watermark reaches its last millisecond (watermark >= End - 1 ms): each key with
 // values gives one result, whose event time is End - 1 ms. One rule says what is late, for all windows: an element is
 // late for a window when the watermark, as it was before the element itself moved it, is >= End - 1 ms + the allowed
-// lateness. It is a late record, dropped or sent to LateTo, when it is late for all its windows; else it counts in the
-// others. An element of a session is never late when it lies in a session that is still kept, or touches one. Flink: WindowedStream.
+// lateness. It is a late record, dropped or sent to LateTo, when it is late for all its windows; else it counts in
+// the others. An element of a session is never late when it lies in a session that is still kept, or touches one.
+// Flink: WindowedStream.
 type WindowedStream[K comparable, T any] struct {
 	s        KeyedStream[K, T]
 	assigner window.Assigner
@@ -73,10 +74,10 @@ func (s KeyedStream[K, T]) Window(a window.Assigner) WindowedStream[K, T] {
 	return WindowedStream[K, T]{s: s, assigner: a}
 }
 
-// CountWindow makes, for each key, windows of its last size values, one after every slide values: with slide = size each
-// value is in one. The first windows of a key with slide < size have less than size values; what is left behind the last full slide does
-// not fire. Event time plays no part, and no record is late; a result has the highest event time of its values. State stays for each
-// key. Flink: countWindow.
+// CountWindow makes, for each key, windows of its last size values, one after every slide values: with slide = size
+// each value is in one. The first windows of a key with slide < size have less than size values; what is left behind
+// the last full slide does not fire. Event time plays no part, and no record is late; a result has the highest event
+// time of its values. State stays for each key. Flink: countWindow.
 func (s KeyedStream[K, T]) CountWindow(size, slide int) WindowedStream[K, T] {
 	return s.Window(window.Count(size, slide))
 }
@@ -96,15 +97,17 @@ func (w WindowedStream[K, T]) LateTo(tag OutputTag[T]) WindowedStream[K, T] {
 	return w
 }
 
-// Trigger says when windows fire, instead of the watermark. State is then kept for each window of each key, with a timer of its own: overlapping
-// windows share nothing, and an element costs as much as it has windows. Flink: trigger.
+// Trigger says when windows fire, instead of the watermark. State is then kept for each window of each key, with a
+// timer of its own: overlapping windows share nothing, and an element costs as much as it has windows. Flink:
+// trigger.
 func (w WindowedStream[K, T]) Trigger(t window.Trigger) WindowedStream[K, T] {
 	w.trigger = t
 	return w
 }
 
 // EmitEarly also fires windows before the watermark does, as Early: every so often of processing time, for the keys
-// whose window has changed since. After a restart, what is open may be fired once more. Flink: table.exec.emit.early-fire.
+// whose window has changed since. After a restart, what is open may be fired once more. Flink:
+// table.exec.emit.early-fire.
 func (w WindowedStream[K, T]) EmitEarly(every time.Duration) WindowedStream[K, T] {
 	w.early, w.isEarly = every, true
 	return w
@@ -118,13 +121,14 @@ func (w WindowedStream[K, T]) EmitOnUpdate() WindowedStream[K, T] {
 
 // AdvanceWhenIdle lets processing time move the operator's watermark on when no record has come to this subtask of it
 // for d: from then on, the watermark goes on at the pace of the clock, from where it stood when the silence began, as
-// long as a window is open. So the last windows of a quiet stream fire without a later record: a window of 10 s some 10 s after its last record, plus the
-// bound on disorder.
+// long as a window is open. So the last windows of a quiet stream fire without a later record: a window of 10 s some
+// 10 s after its last record, plus the bound on disorder.
 //
-// The price: results depend on the clock. A record that comes after the silence, with an event time that the watermark
-// has passed meanwhile, is late, although it came in order; so when records are held up before they get here (a producer
-// that was cut off, a long pause of this app), they are dropped or go to LateTo. d must be longer than such delays. Idle of the source
-// is something else: it lets the other partitions move the watermark on, and does nothing when all are quiet.
+// The price: results depend on the clock. A record that comes after the silence, with an event time that the
+// watermark has passed meanwhile, is late, although it came in order; so when records are held up before they get
+// here (a producer that was cut off, a long pause of this app), they are dropped or go to LateTo. d must be longer
+// than such delays. Idle of the source is something else: it lets the other partitions move the watermark on, and
+// does nothing when all are quiet.
 func (w WindowedStream[K, T]) AdvanceWhenIdle(d time.Duration) WindowedStream[K, T] {
 	w.idle, w.isIdle = d, true
 	return w

@@ -15,10 +15,10 @@ type calendar struct {
 
 func newCalendar(unit string, zone *time.Location) Assigner {
 	a := Assigner{kind: KindCalendar, text: fmt.Sprintf("%s(%v)", unit, zone)}
-	switch {
-	case zone == nil:
+	switch zone {
+	case nil:
 		a.err = fmt.Errorf("time zone is nil; use time.UTC or time.LoadLocation")
-	case zone == time.Local:
+	case time.Local:
 		a.err = fmt.Errorf("time zone is Local, which is another on another machine; use time.UTC or time.LoadLocation")
 	}
 	switch unit {

@@ -41,8 +41,8 @@ type Context interface {
 	DeleteProcessingTimer(at time.Time)
 }
 
-// Element is the element of a call of OnElement; T is the type of the stream. Another type is a panic, which goes by the operator's
-// policy.
+// Element is the element of a call of OnElement; T is the type of the stream. Another type is a panic, which goes by
+// the operator's policy.
 func Element[T any](c Context) T { return *c.Element().(*T) }
 
 // Trigger says when the window of a key fires. AtWatermark, EveryCount and others make one, Custom one of the program's
@@ -60,8 +60,8 @@ type Trigger interface {
 	OnProcessingTime(c Context, state []byte) (Action, []byte)
 	// OnMerge makes one state of two when sessions become one. The timers of both are kept.
 	OnMerge(c Context, state, other []byte) []byte
-	// Describe names the trigger, its parameters and how it keeps its state: a program with another text has another topology. The error says what is
-	// wrong with it.
+	// Describe names the trigger, its parameters and how it keeps its state: a program with another text has another
+	// topology. The error says what is wrong with it.
 	Describe() (string, error)
 }
 
@@ -144,9 +144,9 @@ func (t *custom[S]) Describe() (string, error) {
 	return t.f.Name + " " + t.codec.Schema(), nil
 }
 
-// AtWatermark fires a window when the watermark reaches its last ms, and for each element that comes after that within
-// the allowed lateness. Windows fire like this if no Trigger is set; it is there to be wrapped. A window of processing time
-// fires when the clock shows its end. Flink: EventTimeTrigger, ProcessingTimeTrigger.
+// AtWatermark fires a window when the watermark reaches its last ms, and for each element that comes after that
+// within the allowed lateness. Windows fire like this if no Trigger is set; it is there to be wrapped. A window of
+// processing time fires when the clock shows its end. Flink: EventTimeTrigger, ProcessingTimeTrigger.
 func AtWatermark() Trigger { return &atWatermark{} }
 
 type atWatermark struct{}
@@ -252,8 +252,9 @@ func (t *everyEventTime) Describe() (string, error) {
 	return fmt.Sprintf("every-event-time-%s", t.d), err
 }
 
-// EveryProcessingTime fires a window whenever the clock passes a multiple of d, beginning with the first behind its first element. It also
-// fires if nothing was added since, and it does not fire when the window ends: EmitEarly does. Flink: ContinuousProcessingTimeTrigger.
+// EveryProcessingTime fires a window whenever the clock passes a multiple of d, beginning with the first behind its
+// first element. It also fires if nothing was added since, and it does not fire when the window ends: EmitEarly does.
+// Flink: ContinuousProcessingTimeTrigger.
 func EveryProcessingTime(d time.Duration) Trigger {
 	return &everyProcessingTime{ms: d.Milliseconds(), d: d}
 }

@@ -54,7 +54,7 @@ func (a Assigner) IsProcessingTime() bool { return a.processing }
 // TumblingEventTimeWindows.of(size).
 func Tumbling(size time.Duration) Assigner {
 	a := Assigner{kind: KindTumbling, text: fmt.Sprintf("tumbling(%s)", size)}
-	a.size = a.length("window size", size)
+	a.size = length(&a.err, "window size", size)
 	a.slide, a.unit = a.size, a.size
 	return a
 }
@@ -66,7 +66,7 @@ func Tumbling(size time.Duration) Assigner {
 // SQL calls them HOP.
 func Sliding(size, slide time.Duration) Assigner {
 	a := Assigner{kind: KindSliding, text: fmt.Sprintf("sliding(%s, %s)", size, slide)}
-	a.size, a.slide = a.length("window size", size), a.length("window slide", slide)
+	a.size, a.slide = length(&a.err, "window size", size), length(&a.err, "window slide", slide)
 	if a.err == nil {
 		a.unit = gcd(a.size, a.slide)
 		if a.size/a.unit > maxSlices || a.slide/a.unit > maxSlices {
@@ -81,7 +81,7 @@ func Sliding(size, slide time.Duration) Assigner {
 // of it. max is a multiple of step. Merge of the Aggregator must be set. Flink: CUMULATE in SQL.
 func Cumulate(max, step time.Duration) Assigner {
 	a := Assigner{kind: KindCumulate, text: fmt.Sprintf("cumulate(%s, %s)", max, step)}
-	a.size, a.slide = a.length("window max", max), a.length("window step", step)
+	a.size, a.slide = length(&a.err, "window max", max), length(&a.err, "window step", step)
 	if a.err == nil && (a.size%a.slide != 0 || a.size/a.slide > maxSlices) {
 		a.err = fmt.Errorf("window max is %s, want a multiple of the step %s, at most %d times", max, step, maxSlices)
 	}
@@ -97,7 +97,7 @@ const maxSlices = 100_000
 // them one, so Merge of the Aggregator must be set. Flink: EventTimeSessionWindows.withGap.
 func Session(gap time.Duration) Assigner {
 	a := Assigner{kind: KindSession, text: fmt.Sprintf("session(%s)", gap)}
-	a.size = a.length("session gap", gap)
+	a.size = length(&a.err, "session gap", gap)
 	return a
 }
 
@@ -114,8 +114,8 @@ func SessionFunc[T any](gap func(T) time.Duration) Assigner {
 }
 
 // Global makes one window for each key that holds all times and never ends: it fires only by a Trigger, which must be
-// set (AtWatermark never fires it). Start and End of the window are the zero time, and its results have the highest event time of its
-// elements. What the trigger does not purge stays. Flink: GlobalWindows.
+// set (AtWatermark never fires it). Start and End of the window are the zero time, and its results have the highest
+// event time of its elements. What the trigger does not purge stays. Flink: GlobalWindows.
 func Global() Assigner { return Assigner{kind: KindGlobal, text: "global"} }
 
 // Count is what KeyedStream.CountWindow uses.
@@ -145,9 +145,9 @@ func Week(zone *time.Location) Assigner { return newCalendar("week", zone) }
 func Month(zone *time.Location) Assigner { return newCalendar("month", zone) }
 
 // Offset shifts the windows of a by d: days from 22:00 UTC are Offset(Tumbling(24*time.Hour), 22*time.Hour). d may be
-// negative; a whole number of sizes (of slides for Sliding) changes nothing. Of Day, Week and Month it shifts the wall
-// clock's time, by less than a day: Offset(Day(zone), 6*time.Hour) begins days at 06:00. Sessions, Global and counts have
-// no offset. Flink: the offset argument of the assigner.
+// negative; a whole number of sizes (of slides for Sliding) changes nothing. Of Day, Week and Month it shifts the
+// wall clock's time, by less than a day: Offset(Day(zone), 6*time.Hour) begins days at 06:00. Sessions, Global and
+// counts have no offset. Flink: the offset argument of the assigner.
 func Offset(a Assigner, d time.Duration) Assigner {
 	switch {
 	case a.err != nil:
@@ -171,9 +171,9 @@ func Offset(a Assigner, d time.Duration) Assigner {
 }
 
 // ProcessingTime makes windows of processing time of the windows of a: an event belongs to the windows of the moment
-// when it is processed, its event time does not matter, and they fire when the clock shows their end. No event is late.
-// Results depend on when records are processed: after a crash they may fall into other windows. The event time of a result is the end of
-// its window less 1 ms, of the clock. Flink: TumblingProcessingTimeWindows and its kind.
+// when it is processed, its event time does not matter, and they fire when the clock shows their end. No event is
+// late. Results depend on when records are processed: after a crash they may fall into other windows. The event time
+// of a result is the end of its window less 1 ms, of the clock. Flink: TumblingProcessingTimeWindows and its kind.
 func ProcessingTime(a Assigner) Assigner {
 	if a.err == nil && !a.Aligned() && a.kind != KindSession {
 		a.err = fmt.Errorf("%s knows no time, so it has no processing time", a.text)
@@ -183,9 +183,10 @@ func ProcessingTime(a Assigner) Assigner {
 	return a
 }
 
-func (a *Assigner) length(what string, d time.Duration) int64 {
-	if d < time.Millisecond || d%time.Millisecond != 0 {
-		a.err = fmt.Errorf("%s is %s, want a whole number of milliseconds, at least 1ms", what, d)
+// length is d in ms; if it is no length, the first error is noted.
+func length(err *error, what string, d time.Duration) int64 {
+	if *err == nil && (d < time.Millisecond || d%time.Millisecond != 0) {
+		*err = fmt.Errorf("%s is %s, want a whole number of milliseconds, at least 1ms", what, d)
 	}
 	return d.Milliseconds()
 }
@@ -256,7 +257,8 @@ func (a Assigner) Merges() bool {
 // Unit is the length of a slice in ms, of a count window in elements; 0 of windows of the calendar, which differ.
 func (a Assigner) Unit() int64 { return a.unit }
 
-// Size is the length of a window in ms (the greatest of Cumulate and of the calendar), the gap of a session, the elements of a count window.
+// Size is the length of a window in ms (the greatest of Cumulate and of the calendar), the gap of a session, the
+// elements of a count window.
 func (a Assigner) Size() int64 { return a.size }
 
 // Slide is how far apart windows begin, in ms or elements.
