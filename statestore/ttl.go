@@ -39,6 +39,9 @@ func unstampedSchema(schema string) (inner string, stamped bool) {
 	return strings.TrimSuffix(inner, stampedTail), true
 }
 
+// HasTTL says whether a schema is that of values with a time to live, and gives the schema of the values themselves.
+func HasTTL(schema string) (value string, ttl bool) { return unstampedSchema(schema) }
+
 type stampedCodec[V any] struct{ c Codec[V] }
 
 func (s stampedCodec[V]) Append(dst []byte, v *Stamped[V]) []byte {

@@ -304,9 +304,17 @@ func storeRow(old topologyStore, sub topologySub, now topologyRecord, mode compa
 	var why []string
 	tell := func(format string, a ...any) { why = append(why, fmt.Sprintf(format, a...)) }
 	if st.ValType != old.ValType {
+		now, ttl := statestore.HasTTL(st.ValType)
+		was, had := statestore.HasTTL(old.ValType)
+		switch {
+		case ttl && !had:
+			tell("its values have a time to live now, which begins for those that are there when clean-up first meets them")
+		case had && !ttl:
+			tell("its values have no time to live any more: those that are still there live on")
+		}
 		if st.Migrates(old.ValType) {
 			tell("values are migrated when they are read")
-		} else {
+		} else if now != was {
 			tell("values are read as the new type, in which new fields are zero")
 			if lost := statestore.LostFields(st.ValType, old.ValType); len(lost) > 0 {
 				tell("what was in the fields %s is gone once a value changes", strings.Join(lost, ", "))
