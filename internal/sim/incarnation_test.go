@@ -120,7 +120,7 @@ func (w *world) rescale(ctx context.Context, cluster *txn.Cluster, control *txn.
 	if err != nil {
 		return nil, err
 	}
-	return engine.Rescale(ctx, cluster, control, w.bucket, p, engine.SavepointOptions{Name: s.name, Timeout: s.timeout, By: "sim"})
+	return engine.Rescale(ctx, cluster, control, w.bucket, p, engine.SavepointOptions{Name: s.name, Timeout: s.timeout, AlignTimeout: s.timeout / 3, Tries: 2, By: "sim"})
 }
 
 // newest is the incarnation that the members run.

@@ -100,7 +100,7 @@ func (w *world) trySavepoint(s asked) error {
 		if s.subtasks != nil {
 			sp, err = w.rescale(ctx, cluster, control, s)
 		} else {
-			sp, err = engine.TakeSavepoint(ctx, cluster, control, w.bucket, engine.SavepointOptions{Name: s.name, Stop: s.stop, Timeout: s.timeout, By: "sim"})
+			sp, err = engine.TakeSavepoint(ctx, cluster, control, w.bucket, engine.SavepointOptions{Name: s.name, Stop: s.stop, Timeout: s.timeout, AlignTimeout: s.timeout / 3, By: "sim"})
 		}
 		if err == nil && sp.Status != checkpoint.StatusCompleted {
 			w.wrongf("savepoints", "%s ended without an error, and is %s", s.name, sp.Status)

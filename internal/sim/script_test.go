@@ -90,3 +90,26 @@ func TestUnknownMemberDoesNotFence(t *testing.T) {
 		t.Errorf("A took over %d times\n%s", inits, w.report())
 	}
 }
+
+// Seed 1299: a member that was told to end while it went to another incarnation ended with an error.
+func TestStopWhileTheAppIsBegunAnew(t *testing.T) {
+	script(t, calm(), func(_ context.Context, w *world) {
+		a := w.join("A")
+		w.owns(a, 12)
+		w.send(w.src.next(topicIn))
+		pause(time.Second)
+		w.deploy.start, w.rewinds = engine.Start{Mode: "fresh"}, true
+		b := w.join("B")
+		for i := 0; a.worker.Status().State != engine.StateStopping; i++ {
+			if i > 100_000 {
+				w.wrongf("script", "A does not hear of it")
+				return
+			}
+			pause(100 * time.Microsecond)
+		}
+		a.stop("as it goes to another incarnation")
+		a.await()
+		w.owns(b, 12)
+		w.send(w.src.closing()...)
+	})
+}

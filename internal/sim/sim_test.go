@@ -126,7 +126,7 @@ func TestSim(t *testing.T) {
 // mustFire is what has to happen at least once in a full run: an injection that does not fire proves nothing.
 func mustFire() []string {
 	all := []string{"kill at once", "kill with all others", "connections broken", "graceful stop", "pause", "coordinators moved", "leaders moved", "restart with disk", "restart without disk",
-		"restore of records", "standby took over", "standby warms up", "checkpoint", "restore from checkpoint", "damaged blob", "file uploaded", "not file uploaded", "file downloaded", "not file downloaded", "savepoint completed", "savepoint completed with stop", "savepoint failed", "savepoint with state", "command killed", "repartition records deleted", "slow completion met", "slow completion unstable",
+		"restore of records", "standby took over", "standby warms up", "checkpoint", "restore from checkpoint", "damaged blob", "file uploaded", "not file uploaded", "file downloaded", "not file downloaded", "savepoint completed", "savepoint completed with stop", "savepoint failed", "savepoint with state", "rescaled", "incarnation from a savepoint", "incarnation of another parallelism", "incarnation begun fresh", "incarnation with state", "command killed", "repartition records deleted", "slow completion met", "slow completion unstable",
 		"outcome committed", "outcome aborted", "outcome fenced", "outcome unknown", "restart fenced", "restart retry"}
 	for _, f := range faults {
 		all = append(all, "error "+f.err.Message+" "+f.key.Name())
