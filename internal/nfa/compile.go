@@ -70,7 +70,6 @@ const (
 	opAtom // condition a
 	opNot
 	opAnd
-	opOr
 )
 
 const (
@@ -116,8 +115,8 @@ func (p *Program) describeExpr(b *strings.Builder, e int32) {
 		b.WriteString("not(")
 		p.describeExpr(b, x.a)
 		b.WriteByte(')')
-	default:
-		fmt.Fprintf(b, "op%d(", x.op)
+	case opAnd:
+		b.WriteString("and(")
 		p.describeExpr(b, x.a)
 		b.WriteByte(',')
 		p.describeExpr(b, x.b)

@@ -32,47 +32,49 @@ func (h *heap) pop(m *Machine) {
 }
 
 // sink puts t at i or below.
-func (h heap) sink(m *Machine, i int, t thread) {
+func (h *heap) sink(m *Machine, i int, t thread) {
+	s := *h
 	r := m.rank(t)
-	for i < len(h)/2 {
+	for i < len(s)/2 {
 		c := 2*i + 1
-		if c+1 < len(h) && m.rank(h[c]) > m.rank(h[c+1]) {
+		if c+1 < len(s) && m.rank(s[c]) > m.rank(s[c+1]) {
 			c++
 		}
-		if r <= m.rank(h[c]) {
+		if r <= m.rank(s[c]) {
 			break
 		}
-		h[i] = h[c]
+		s[i] = s[c]
 		i = c
 	}
-	h[i] = t
+	s[i] = t
 }
 
 // prune drops the threads that began with an event up to upTo.
-func (h heap) prune(m *Machine, upTo int32) heap {
+func (h *heap) prune(m *Machine, upTo int32) {
+	s := *h
 	k := 0
-	for _, t := range h {
+	for _, t := range s {
 		if t.node >= 0 && m.rank(t) <= upTo {
 			m.unref(t.node)
 			continue
 		}
-		h[k] = t
+		s[k] = t
 		k++
 	}
-	if k == len(h) {
-		return h
+	if k == len(s) {
+		return
 	}
-	h = h[:k]
+	*h = s[:k]
 	for i := k/2 - 1; i >= 0; i-- {
-		h.sink(m, i, h[i])
+		h.sink(m, i, s[i])
 	}
-	return h
 }
 
 // ordered reports that h is a heap.
-func (h heap) ordered(m *Machine) bool {
-	for i := 1; i < len(h); i++ {
-		if m.rank(h[i]) < m.rank(h[(i-1)/2]) {
+func (h *heap) ordered(m *Machine) bool {
+	s := *h
+	for i := 1; i < len(s); i++ {
+		if m.rank(s[i]) < m.rank(s[(i-1)/2]) {
 			return false
 		}
 	}

@@ -200,10 +200,9 @@ func (m *Machine) Process(event Event, conds Conditions, out Output) error {
 	if err := m.emit(event.Time, out); err != nil {
 		return err
 	}
-	switch {
-	case m.index == none:
+	if m.index == none {
 		m.released = append(m.released, event)
-	default:
+	} else {
 		m.unhold(m.index)
 	}
 	m.index, m.conds = none, nil
@@ -354,8 +353,6 @@ func (m *Machine) holds(e int32) bool {
 		return !m.holds(x.a)
 	case opAnd:
 		return m.holds(x.a) && m.holds(x.b)
-	case opOr:
-		return m.holds(x.a) || m.holds(x.b)
 	}
 	return false
 }
@@ -451,8 +448,8 @@ func (m *Machine) emit(at int64, out Output) error {
 			if err != nil {
 				return err
 			}
-			m.partial = m.partial.prune(m, upTo)
-			m.complete = m.complete.prune(m, upTo)
+			m.partial.prune(m, upTo)
+			m.complete.prune(m, upTo)
 		}
 		if err := out.Match(match, at); err != nil {
 			return err

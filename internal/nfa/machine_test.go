@@ -15,11 +15,11 @@ func (r *run) verify(t *testing.T) func() {
 		t.Helper()
 		m := r.m
 		refs, events := make([]int32, len(m.nodes)), make([]int32, len(m.events))
-		for _, h := range []heap{m.partial, m.complete} {
+		for _, h := range []*heap{&m.partial, &m.complete} {
 			if !h.ordered(m) {
 				t.Fatal("a heap is out of order")
 			}
-			for _, x := range h {
+			for _, x := range *h {
 				if x.node >= 0 {
 					refs[x.node]++
 				}
@@ -136,13 +136,7 @@ func TestResultsDoNotDependOnHowFarTimeLeaps(t *testing.T) {
 		slow := newRun(leap.prog, leap.conds, leap.events)
 		now, i := slow.events[0].at, 0
 		if err := slow.all(func() {
-			for end := int64(0); ; now++ {
-				if end = now; i < len(slow.events) {
-					end = slow.events[i].at
-				}
-				if now >= end {
-					break
-				}
+			for ; i < len(slow.events) && now < slow.events[i].at; now++ {
 				if err := slow.m.Advance(now, slow); err != nil {
 					t.Fatal(err)
 				}

@@ -1,7 +1,6 @@
 package cep_test
 
 import (
-	"bufio"
 	"cmp"
 	"fmt"
 	"maps"
@@ -171,15 +170,14 @@ type numbered struct {
 // The answers of Flink's library, through the whole operator: events that arrive in any order, in several partitions,
 // with crashes at any point.
 func TestMatchesAreThoseOfFlink(t *testing.T) {
-	f, err := os.Open("../../internal/nfa/testdata/golden.txt")
+	text, err := os.ReadFile("../../internal/nfa/testdata/golden.txt")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer f.Close()
 	type golden struct{ pattern, events, matches, timeouts string }
 	var cases []golden
-	for in := bufio.NewScanner(f); in.Scan(); {
-		if p := strings.Split(in.Text(), "|"); len(p) == 4 {
+	for answer := range strings.Lines(string(text)) {
+		if p := strings.Split(answer, "|"); len(p) == 4 {
 			cases = append(cases, golden{strings.TrimSpace(p[0]), p[1], strings.TrimSpace(p[2]), strings.TrimSpace(p[3])})
 		}
 	}
@@ -218,7 +216,7 @@ func TestMatchesAreThoseOfFlink(t *testing.T) {
 		send(plain)
 		byKey := map[string][]string{}
 		for _, r := range processortest.Out[string](plain, "out").Rows() {
-			k := fmt.Sprint(r.Key)
+			k := string(r.Key)
 			byKey[k] = append(byKey[k], fmt.Sprintf("@%d%s", r.Time.UnixMilli(), r.Value))
 		}
 		if c.matches != "" && len(byKey) != 2 || c.matches == "" && len(byKey) > 0 {
