@@ -231,7 +231,7 @@ type async[K comparable, T, R any] struct {
 	node  *task.Node
 	table *statestore.Table[uint64, asyncEntry[K, T]]
 	next  keyedStep[K, R]
-	run   func(func(context.Context))
+	run   func(time.Duration, func(context.Context, task.Wait))
 
 	seq     uint64
 	fresh   []*asyncCall[K, T, R] // came in a step since the last poll: it may have been undone
@@ -424,11 +424,9 @@ func (a *async[K, T, R]) start(c *asyncCall[K, T, R]) {
 	}
 	a.running++
 	v := c.entry.Value
-	a.run(func(ctx context.Context) {
-		ctx, cancel := context.WithTimeout(ctx, timeout)
-		defer cancel()
+	a.run(timeout, func(ctx context.Context, wait task.Wait) {
 		e := asyncEnd[K, T, R]{c: c}
-		e.result, e.retries, e.err = a.attempt(ctx, v)
+		e.result, e.retries, e.err = a.attempt(ctx, wait, v)
 		a.mu.Lock()
 		a.ended = append(a.ended, e)
 		a.mu.Unlock()
@@ -436,22 +434,18 @@ func (a *async[K, T, R]) start(c *asyncCall[K, T, R]) {
 }
 
 // attempt calls the function until it succeeds, the error is not worth it, or time is up.
-func (a *async[K, T, R]) attempt(ctx context.Context, v T) (r R, retries int, err error) {
-	wait := a.o.Retry.Backoff
+func (a *async[K, T, R]) attempt(ctx context.Context, wait task.Wait, v T) (r R, retries int, err error) {
+	pause := a.o.Retry.Backoff
 	for try := 1; ; try++ {
 		r, err = a.guarded(ctx, v)
 		if err == nil || try >= a.o.Retry.Attempts || ctx.Err() != nil || a.o.Retry.If != nil && !a.o.Retry.If(err) {
 			return r, retries, err
 		}
-		timer := time.NewTimer(wait)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
-			return r, retries, errors.Join(context.Cause(ctx), err)
+		if ended := wait(ctx, pause); ended != nil {
+			return r, retries, errors.Join(ended, err)
 		}
 		retries++
-		wait = min(2*wait, a.o.Retry.MaxBackoff)
+		pause = min(2*pause, a.o.Retry.MaxBackoff)
 	}
 }
 

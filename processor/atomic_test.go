@@ -109,12 +109,15 @@ func mined(policy processor.Policy, mine func(site string, e event) error) func(
 	}
 }
 
-// logical is the state without the sequence numbers of list elements: how often they begin anew depends on where
-// epochs end.
+// logical is the state without what depends on where epochs end: the sequence numbers of list elements, and the
+// descriptors of schemas, which an entry leaves that was written in one epoch and removed in the next.
 func logical(state map[string][]byte) map[string]string {
 	lists := string(binary.BigEndian.AppendUint32(nil, uint32(statestore.StoreID("process/seen"))))
 	out := map[string]string{}
 	for _, k := range slices.Sorted(maps.Keys(state)) {
+		if strings.HasPrefix(k, "\x00\x00\x00\x00") {
+			continue
+		}
 		if strings.HasPrefix(k, lists) {
 			out[k[:len(k)-8]] += fmt.Sprintf("%x ", state[k])
 		} else {

@@ -147,7 +147,9 @@ func TestConnectKeysMustBeWrittenAlike(t *testing.T) {
 	}
 	top := processor.New()
 	l := processor.FromKeyed[string](top, nil, processor.Topic[event]{Name: "l"})
-	processor.Connect(l, l, "c", func(ctx *processor.CoContext[string, event, event, int]) { ctx.OnLeft(func(event) error { return nil }) })
+	processor.Connect(l, l, "c", func(ctx *processor.CoContext[string, event, event, int]) {
+		ctx.OnLeft(func(event) error { return nil })
+	})
 	if err := top.Validate(); err == nil || !strings.Contains(err.Error(), "OnRight callback is nil") {
 		t.Error(err)
 	}

@@ -35,7 +35,7 @@ type TTL struct {
 
 func (t TTL) state(s *stateSettings) { s.ttl = &t }
 
-func (t *TTL) check() error {
+func (t TTL) check() error {
 	if t.After < 0 || t.After > 0 && t.After < time.Millisecond {
 		return fmt.Errorf("TTL.After is %s, want at least 1 ms, or 0 for no TTL", t.After)
 	}

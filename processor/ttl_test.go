@@ -276,7 +276,7 @@ func TestTTLComesAndGoes(t *testing.T) {
 		t.Fatal(got)
 	}
 	d.do("a", "set 6")
-	d.Now += 2000 // without clean-up
+	d.Now += 2000                             // without clean-up
 	reopen(processor.TTL{After: time.Minute}) // a longer one holds for what is there
 	get("value 6 true")
 	reopen() // without one it lives on

@@ -20,14 +20,14 @@ const Groups = 5040
 
 // Spec describes a store: what a topology declares, and what is compared when a start takes old state over.
 type Spec struct {
-	Name     string // "<operator id>/<state name>"
-	ID       ID
-	Kind     Kind
-	KeyType  string // schema of the key, as KeyCodec.Schema gives it
-	ValType  string // schema of the value, as Codec.Schema gives it
+	Name    string // "<operator id>/<state name>"
+	ID      ID
+	Kind    Kind
+	KeyType string // schema of the key, as KeyCodec.Schema gives it
+	ValType string // schema of the value, as Codec.Schema gives it
 	// Replicated: every subtask has a copy of the whole, under the key group of its own index. A rescale copies it.
 	Replicated bool `json:",omitempty"`
-	Expiring   bool   // windows and TTL state: its changelog is the sub-topology's compact,delete topic
+	Expiring   bool // windows and TTL state: its changelog is the sub-topology's compact,delete topic
 	// Life is how long an entry of an expiring store may be needed after its last write, in event time: window size
 	// and allowed lateness. The changelog's retention follows from it.
 	Life time.Duration `json:",omitempty"`

@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/millrace-stream/millrace/internal/record"
 	"github.com/millrace-stream/millrace/internal/task"
@@ -81,9 +82,9 @@ type Subtask struct {
 	Epoch     uint64
 	Pending   []record.Output // of the running epoch, taken from the task
 
-	fetched map[[2]int]int          // position up to which records were handed to the task
-	stats   task.Stats              // of tasks before a crash
-	calls   []func(context.Context) // beside the task, not yet run
+	fetched map[[2]int]int // position up to which records were handed to the task
+	stats   task.Stats     // of tasks before a crash
+	calls   []func()       // beside the task, not yet run
 
 	store *memstore.Store
 	tail  []statestore.Change // committed, not in store
@@ -250,7 +251,13 @@ func (st *Subtask) Open() {
 	}
 	st.calls = nil
 	if d.O.Calls > 0 {
-		env.Go = func(f func(ctx context.Context)) { st.calls = append(st.calls, f) }
+		env.Go = func(timeout time.Duration, f func(ctx context.Context, wait task.Wait)) {
+			st.calls = append(st.calls, func() {
+				ctx, cancel := context.WithTimeout(context.Background(), timeout)
+				defer cancel()
+				f(ctx, func(ctx context.Context, _ time.Duration) error { return context.Cause(ctx) })
+			})
+		}
 	}
 	var err error
 	if st.Task, err = st.Sub.New(env); err != nil {
@@ -530,10 +537,10 @@ func (st *Subtask) endCalls() bool {
 		return false
 	}
 	st.D.rng.Shuffle(len(st.calls), func(i, j int) { st.calls[i], st.calls[j] = st.calls[j], st.calls[i] })
-	var left []func(context.Context)
+	var left []func()
 	for _, f := range st.calls {
 		if st.D.rng.Float64() < st.D.O.Calls {
-			f(context.Background())
+			f()
 		} else {
 			left = append(left, f)
 		}

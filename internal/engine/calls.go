@@ -5,6 +5,8 @@ import (
 	"log/slog"
 	"sync"
 	"time"
+
+	"github.com/millrace-stream/millrace/internal/task"
 )
 
 // calls are what the operators of one life do beside the loop (task.Env.Go). How many run at a time is up to the
@@ -21,14 +23,28 @@ func newCalls() *calls {
 	return &calls{ctx: ctx, cancel: cancel, wake: make(chan struct{}, 1)}
 }
 
-func (c *calls) run(f func(ctx context.Context)) {
+func (c *calls) run(timeout time.Duration, f func(ctx context.Context, wait task.Wait)) {
 	c.wg.Go(func() {
-		f(c.ctx)
+		ctx, cancel := context.WithTimeout(c.ctx, timeout)
+		defer cancel()
+		f(ctx, waitFor)
 		select {
 		case c.wake <- struct{}{}:
 		default:
 		}
 	})
+}
+
+// waitFor is task.Wait.
+func waitFor(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 }
 
 // callsEnd is how long the end of a life waits for calls that do not mind that their context has ended.

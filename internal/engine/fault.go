@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"time"
 
 	"github.com/millrace-stream/millrace/internal/record"
@@ -111,12 +110,12 @@ func classify(err error) action {
 
 // stackOf is the stack of a panic in user code, for the log: at most 8 KiB of it; an empty attribute, which is not
 // logged, if err is none.
-func stackOf(err error) slog.Attr {
+func stackOf(err error) string {
 	var taskErr *task.Error
 	if !errors.As(err, &taskErr) || taskErr.Stack == nil {
-		return slog.Attr{}
+		return ""
 	}
-	return slog.String("stack", string(taskErr.Stack[:min(len(taskErr.Stack), 8<<10)]))
+	return string(taskErr.Stack[:min(len(taskErr.Stack), 8<<10)])
 }
 
 // backoff is the wait before the next attempt (pure): doubling from min to max.

@@ -83,7 +83,7 @@ func TestOldIncarnationsAreRemoved(t *testing.T) {
 			}
 			testutil.Eventually(t, patience, func() error {
 				if left, err := dir.Subtasks(1); err != nil || len(left) > 0 {
-					return fmt.Errorf("stores of incarnation 1: %v, %v", left, err)
+					return fmt.Errorf("stores of incarnation 1: %v, %w", left, err)
 				}
 				if got := incarnations(); !slices.Equal(got, want) {
 					return fmt.Errorf("checkpoints of incarnations %v, want %v", got, want)

@@ -170,7 +170,11 @@ func (s *subtask) run() {
 		s.totals.restarts++
 		s.totals.mu.Unlock()
 		s.w.opts.Observer.SubtaskRestarted(s.id, act.String())
-		s.log.Warn("subtask starts again from its last commit", "recovery", act.String(), "attempt", attempt, "wait", wait, "error", err, stackOf(err))
+		log := s.log
+		if stack := stackOf(err); stack != "" {
+			log = log.With("stack", stack)
+		}
+		log.Warn("subtask starts again from its last commit", "recovery", act.String(), "attempt", attempt, "wait", wait, "error", err)
 		s.setState(SubtaskBackingOff, err)
 		if wait > 0 {
 			s.fenceEarly()

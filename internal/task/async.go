@@ -2,6 +2,7 @@ package task
 
 import (
 	"context"
+	"time"
 
 	"github.com/millrace-stream/millrace/internal/record"
 )
@@ -29,11 +30,15 @@ func (x *Exec) Origin() Origin {
 }
 
 // Go runs f beside the task: see Env.Go.
-func (t *Task) Go() func(f func(ctx context.Context)) {
+func (t *Task) Go() func(timeout time.Duration, f func(ctx context.Context, wait Wait)) {
 	if t.env.Go != nil {
 		return t.env.Go
 	}
-	return func(f func(ctx context.Context)) { f(context.Background()) }
+	return func(timeout time.Duration, f func(ctx context.Context, wait Wait)) {
+		ctx, cancel := context.WithTimeout(context.Background(), timeout)
+		defer cancel()
+		f(ctx, func(ctx context.Context, _ time.Duration) error { return context.Cause(ctx) })
+	}
 }
 
 // AddPoller adds a function that Step and Tick call first. It takes in what came from beside the task, each part in an

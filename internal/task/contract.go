@@ -93,10 +93,13 @@ type Env struct {
 	Restored    *Progress         // from the last epoch record; nil on a first start
 	Now         int64             // processing time, ms since the epoch
 	// Go runs f on a goroutine of its own, and calls Step or Tick of the task soon after it has returned. Its context ends
-	// with the task. nil: f is run at once.
-	Go      func(f func(ctx context.Context))
+	// with the task, or after timeout. nil: f is run at once.
+	Go      func(timeout time.Duration, f func(ctx context.Context, wait Wait))
 	Testing Testing
 }
+
+// Wait lets d pass, or returns the cause for which the context has ended.
+type Wait func(ctx context.Context, d time.Duration) error
 
 // EnvInput tells a task what it owns of an input.
 type EnvInput struct {
