@@ -124,11 +124,7 @@ type OperatorListState[V any] struct {
 // operator. It may also be used in OnOpen. State: "<operator id>/<name>".
 func OperatorList[V any](ctx OperatorContext, name string, o ...StateOption) *OperatorListState[V] {
 	c := ctx.operator()
-	taken := c.n.ttlTaken
-	set := c.settings(o)
-	if c.n.ttlTaken = taken; set.ttl == c.n.ttl {
-		set.ttl = nil // StateTTL is for state by key
-	}
+	set := settingsOf(nil, o) // StateTTL is for state by key
 	codec, err := migratingCodec[V](set.migrations)
 	if err == nil && set.ttl != nil {
 		err = errors.New("operator state has no TTL; remove what is old in OnTick")

@@ -25,8 +25,14 @@ func Migrations(m ...statestore.Migration) StateOption { return migrationsOption
 
 // settings are those of one state: its own, and the TTL of the operator (StateTTL) if it has none.
 func (c *contextBase) settings(o []StateOption) stateSettings {
-	s := stateSettings{ttl: c.n.ttl}
-	c.n.ttlTaken = true
+	if c.b == nil {
+		c.n.ttlTaken = true
+	}
+	return settingsOf(c.n.ttl, o)
+}
+
+func settingsOf(ttl *TTL, o []StateOption) stateSettings {
+	s := stateSettings{ttl: ttl}
 	for _, o := range o {
 		if o != nil {
 			o.state(&s)
