@@ -145,7 +145,8 @@ func (c *cluster) start(app string, topology func(*processor.Topology), dir stat
 	m := &member{done: make(chan struct{}), log: &testutil.Log{}}
 	o := engine.Options{Plan: plan, Dir: dir, LeaveOnStop: true, Logger: slog.New(slog.NewTextHandler(m.log, nil)),
 		BackoffMin: time.Millisecond, BackoffMax: 10 * time.Millisecond, MaxAttempts: 3,
-		Kafka: txn.Options{AppID: app, Brokers: c.brokers, InstanceID: instance, SessionTimeout: 2 * time.Second, HeartbeatInterval: 100 * time.Millisecond}}
+		Kafka: txn.Options{AppID: app, Brokers: c.brokers, InstanceID: instance, SessionTimeout: 2 * time.Second, HeartbeatInterval: 100 * time.Millisecond,
+			RebalanceTimeout: 10 * time.Second}} // for as long kfake waits for a member that is cut off in a rebalance
 	if change != nil {
 		change(&o)
 	}
