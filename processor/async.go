@@ -1,6 +1,7 @@
 package processor
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -109,8 +110,7 @@ func AsyncValues[K comparable, T, R any](from KeyedStream[K, T], id string, opti
 // OnTimeout gives the result of a value whose call has not ended in time, instead of an error. It runs where the operators
 // run, so it must not wait for anything. Flink: AsyncFunction.timeout.
 func (s AsyncStream[T, R]) OnTimeout(f func(T) (R, error)) AsyncStream[T, R] {
-	s.c.onTimeout = f
-	s.c.n.need(f != nil, "OnTimeout function")
+	s.c.setOnTimeout(f)
 	return s
 }
 
@@ -130,8 +130,7 @@ func (s AsyncStream[T, R]) Deadline(f func(T) time.Time) AsyncStream[T, R] {
 
 // OnTimeout is that of AsyncStream.
 func (s AsyncKeyedStream[K, T, R]) OnTimeout(f func(T) (R, error)) AsyncKeyedStream[K, T, R] {
-	s.c.onTimeout = f
-	s.c.n.need(f != nil, "OnTimeout function")
+	s.c.setOnTimeout(f)
 	return s
 }
 
@@ -145,6 +144,11 @@ func (s AsyncKeyedStream[K, T, R]) CacheBy(key func(T) string, ttl time.Duration
 func (s AsyncKeyedStream[K, T, R]) Deadline(f func(T) time.Time) AsyncKeyedStream[K, T, R] {
 	s.c.setDeadline(f)
 	return s
+}
+
+func (c *asyncConfig[T, R]) setOnTimeout(f func(T) (R, error)) {
+	c.onTimeout = f
+	c.n.need(f != nil, "OnTimeout function")
 }
 
 func (c *asyncConfig[T, R]) cache(key func(T) string, ttl time.Duration) {
@@ -286,7 +290,7 @@ func openAsync[K comparable, T, R any](b *builder, c *asyncConfig[T, R], codec s
 		return true
 	})
 	slices.SortFunc(a.fresh, func(x, y *asyncCall[K, T, R]) int {
-		return compareTwo(x.seq, y.seq, int64(x.group), int64(y.group))
+		return cmp.Or(cmp.Compare(x.seq, y.seq), cmp.Compare(x.group, y.group))
 	})
 	if len(a.fresh) > 0 {
 		a.node.Hold(a.node.Watermark)
@@ -298,16 +302,6 @@ func openAsync[K comparable, T, R any](b *builder, c *asyncConfig[T, R], codec s
 		return err
 	}
 	return a
-}
-
-func compareTwo(a, b uint64, c, d int64) int {
-	switch {
-	case a < b || a == b && c < d:
-		return -1
-	case a == b && c == d:
-		return 0
-	}
-	return 1
 }
 
 // accept takes a value in, within the step of its record.

@@ -3,7 +3,6 @@ package processor
 import (
 	"fmt"
 	"iter"
-	"math"
 
 	"github.com/millrace-stream/millrace/internal/record"
 	"github.com/millrace-stream/millrace/internal/task"
@@ -121,6 +120,7 @@ func (c *BroadcastContext[K, T, B, R]) share(x *task.Exec, v B) error {
 
 // sharedSource is the read side of what ProcessBroadcast broadcasts.
 type sharedSource[B any] struct {
+	fedByWatermarks
 	id     string
 	values statestore.Codec[B]
 	next   step[B]
@@ -149,12 +149,6 @@ func (s *sharedSource[B]) Run(x *task.Exec, slot int) error {
 	x.Group = copyGroup(x)
 	return s.next(x, s.heads[slot])
 }
-
-// OnEvent is of task.Source.
-func (s *sharedSource[B]) OnEvent(int, int64) int64 { return math.MinInt64 }
-
-// OnPeriod is of task.Source.
-func (s *sharedSource[B]) OnPeriod(int) int64 { return math.MinInt64 }
 
 // SharedState is a map of which every subtask has a copy: OnBroadcast writes it, OnRecord and OnTimer read it. Flink:
 // BroadcastState.

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"math"
 
 	"github.com/millrace-stream/millrace/format"
 	"github.com/millrace-stream/millrace/internal/record"
@@ -104,7 +103,7 @@ func newGlobalTable[K comparable, V any](from *node, kind, id string, key format
 	w.detail = g.keys.schema() + " -> " + schemaOf(g.values)
 	r.source.keySchema, r.source.valueSchema = g.keys.schema(), schemaOf(g.values)
 	r.store(globalStore, statestore.KindTable, g.keys.schema(), schemaOf(g.values)).Replicated = true
-	r.source.open = func(b *builder) task.Source { return &tableSource[K, V]{b: b, g: g, table: g.open(b)} }
+	r.source.open = func(b *builder) task.Source { return &tableSource[K, V]{g: g, table: g.open(b)} }
 	return w, g
 }
 
@@ -164,7 +163,7 @@ func copyGroup(x *task.Exec) statestore.Group {
 
 // tableSource is the read side of a global table. What it cannot decode stops the subtask: we wrote it ourselves.
 type tableSource[K comparable, V any] struct {
-	b     *builder
+	fedByWatermarks
 	g     *globalTable[K, V]
 	table *statestore.Table[K, V]
 	heads []tableHead[K, V]
@@ -213,12 +212,6 @@ func (s *tableSource[K, V]) Run(x *task.Exec, slot int) error {
 	}
 	return nil
 }
-
-// OnEvent is of task.Source.
-func (s *tableSource[K, V]) OnEvent(int, int64) int64 { return math.MinInt64 }
-
-// OnPeriod is of task.Source.
-func (s *tableSource[K, V]) OnPeriod(int) int64 { return math.MinInt64 }
 
 // View reads a global table in one subtask: see Lookup.
 type View[K comparable, V any] struct {

@@ -15,6 +15,7 @@ var errNullKey = errors.New("decode key: it is null; use KeyBy")
 
 // repartSource is the read side of a KeyBy. What it cannot decode stops the subtask: we wrote it ourselves.
 type repartSource[K comparable, T any] struct {
+	fedByWatermarks
 	keys   format.Serde[K]
 	values statestore.Codec[T]
 	next   keyedStep[K, T]
@@ -53,5 +54,11 @@ func (s *repartSource[K, T]) Run(x *task.Exec, slot int) error {
 	return s.next(x, h.key, h.value)
 }
 
-func (s *repartSource[K, T]) OnEvent(int, int64) int64 { return math.MinInt64 }
-func (s *repartSource[K, T]) OnPeriod(int) int64       { return math.MinInt64 }
+// fedByWatermarks is the part of a task.Source of an internal topic that makes watermarks: they come with the records.
+type fedByWatermarks struct{}
+
+// OnEvent is of task.Source.
+func (fedByWatermarks) OnEvent(int, int64) int64 { return math.MinInt64 }
+
+// OnPeriod is of task.Source.
+func (fedByWatermarks) OnPeriod(int) int64 { return math.MinInt64 }
