@@ -418,12 +418,21 @@ func (b *Broker) addUsers() error {
 		for _, name := range b.opts.userNames() {
 			upserts = append(upserts, kadm.UpsertSCRAM{User: name, Mechanism: mechanism, Iterations: 4096, Password: b.opts.users[name]})
 		}
-		altered, err := adm.AlterUserSCRAMs(ctx, nil, upserts)
-		if err == nil {
-			err = altered.Error()
-		}
-		if err != nil {
-			return fmt.Errorf("add users for %s: %w", mechanism, err)
+		// A broker passes this request on to its controller, and closes the client's connection when it does not know the
+		// controller's versions yet, which can be after it has answered probe. Adding a user twice does no harm.
+		for {
+			altered, err := adm.AlterUserSCRAMs(ctx, nil, upserts)
+			if err == nil {
+				err = altered.Error()
+			}
+			if err == nil {
+				break
+			}
+			select {
+			case <-ctx.Done():
+				return fmt.Errorf("add users for %s: %w", mechanism, err)
+			case <-time.After(100 * time.Millisecond):
+			}
 		}
 	}
 	return nil
