@@ -54,6 +54,10 @@ var level = map[string]int{
 	"configs":                 4,
 	"internal/api":            4,
 	"doctor":                  5,
+	// Streaming SQL: text to tree.
+	"sql/ast":   0,
+	"sql/diag":  1,
+	"sql/parse": 2,
 	// The front doors.
 	".":             6,
 	"internal/demo": 7,
