@@ -217,6 +217,11 @@ func (l *life) openLocal() (*checkpoint.Local, error) {
 	if !ok {
 		return nil, nil
 	}
+	if meta.Epoch == 0 && !slices.ContainsFunc(meta.Positions, func(at int64) bool { return at >= 0 }) {
+		// It was made of a savepoint by an owner that did not get as far as to claim the subtask, and holds what the
+		// changelog up to its positions does not.
+		return nil, l.clear()
+	}
 	at, err := wallTime(meta.EpochRecord)
 	if err != nil {
 		err = fmt.Errorf("%w: epoch record in the store of subtask %s: %w", statestore.ErrCorrupt, l.s.id, err)
