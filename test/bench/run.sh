@@ -19,8 +19,9 @@
 #   restore10m  the same with 10,000,000 keys of 200 bytes, checkpoint and changelog: millrace streams       20 min
 #   grow        W1 and W2 against GROW (partitions members keys size): millrace                               9 min
 #
-# PEERS and WORK (w0 w1 w2) narrow them, or widen them to other peers (command_of; millrace-gogc100 is GOGC=100); REPEAT (3) is repetitions of tput, start, keys and
-# restore, LIVE_REPEAT (1) of lat, failover and restart, GROW_REPEAT (1) of grow. SCALE=0.01 makes 1 % of the records,
+# PEERS and WORK (w0 w1 w2) narrow them, or widen them to other peers (command_of; millrace-gogc100 is GOGC=100). tput also has the workloads of event time
+# (WORK="hop session join cep"), with 2,000,000 records or as many as HOP_N, SESSION_N, JOIN_N (both topics together) and CEP_N say; limit has none of them, Streams no cep.
+# REPEAT (3) is repetitions of tput, start, keys and restore, PEER_REPEAT (REPEAT) those of tput for all but Millrace and limit, LIVE_REPEAT (1) of lat, failover and restart, GROW_REPEAT (1) of grow. SCALE=0.01 makes 1 % of the records,
 # (of restore10m the keys too), and DUR=8s short live runs, to see whether all works. Millrace's checkpoints go to a local
 # folder, or with S3_SERVER, the path of a versitygw binary, to that server on the same disk:
 #
@@ -29,7 +30,7 @@ set -euo pipefail
 cd "$(dirname "$0")"
 WHAT=${WHAT:-tput start lat failover restart keys restore grow}
 WORK=${WORK:-w0 w1 w2}
-REPEAT=${REPEAT:-3} LIVE_REPEAT=${LIVE_REPEAT:-1} GROW_REPEAT=${GROW_REPEAT:-1}
+REPEAT=${REPEAT:-3} PEER_REPEAT=${PEER_REPEAT:-${REPEAT:-3}} LIVE_REPEAT=${LIVE_REPEAT:-1} GROW_REPEAT=${GROW_REPEAT:-1}
 GROW=${GROW:-partitions members keys size}
 SCALE=${SCALE:-1} DUR=${DUR:-30s}
 OUT=$(realpath "${OUT:-$(mktemp -d)}")
@@ -88,6 +89,8 @@ command_of() {
     millrace-gogc*) echo "env GOGC=${1#millrace-gogc} bin/job" ;;
     millrace) echo bin/job ;;
     streams) echo "java -Xmx2g -cp peers/streams/libs/*:peers/streams/target/classes bench.StreamsApp" ;;
+    streams-suppress) echo "env VARIANT=s $(command_of streams)" ;;
+    streams-retention) echo "env VARIANT=r $(command_of streams)" ;;
     streams-cache) echo "env VARIANT=c $(command_of streams)" ;;
     streams-txstores) echo "env TX_STORES=true $(command_of streams)" ;;
     flink-heap) echo "env BACKEND=hashmap $(command_of flink-rocksdb)" ;;
@@ -100,7 +103,10 @@ failed=0
 measure() {
   local kind=$1 peer=$2 w=$3 command
   shift 3
-  if [ "$peer" = limit ] && [ "$w" = w2 ]; then return; fi # limit has no windows
+  case "$peer-$w" in # limit has no windows, Streams no patterns
+    limit-w[01]) ;;
+    limit-* | streams*-cep) return ;;
+  esac
   command=$(command_of "$peer")
   echo "-- $(date +%H:%M:%S) $kind $peer $w $*" >&2
   set -f
@@ -120,7 +126,7 @@ fill() {
   if [[ " $* " =~ " -size "([0-9]+) ]]; then input+=" -size ${BASH_REMATCH[1]}"; fi
 }
 small="-in events -n $N -users 10000" million="-in events1m -n $N -users 1000000 -distinct"
-if doing tput || doing start || doing keys; then fill events "$N" 10000; fi
+if { doing tput && [[ " $WORK " == *" w"* ]]; } || doing start || doing keys; then fill events "$N" 10000; fi
 if doing keys || doing restore; then fill events1m "$N" 1000000 -distinct; fi
 
 # The broker makes its own topics for groups and transactions with the first of them, which is no peer's to wait for.
@@ -130,12 +136,28 @@ fill warmup 1000 10 && bin/runner tput -in warmup -n 1000 -users 10 -w w1 -repea
 {
   if doing tput; then
     for w in $WORK; do
+      small="-in events -n $N -users 10000"
+      case $w in
+        hop | session | join | cep)
+          n=${w^^}_N
+          n=$(records "${!n:-2000000}")
+          if [ "$w" = join ]; then
+            n=$((n / 2))
+            fill payments "$n" 10000 -w join -seed 2
+          fi
+          fill "$w" "$n" 10000 -w "$w"
+          small=$input
+          if [ "$w" = join ]; then small+=" -in2 payments"; fi
+          ;;
+      esac
       for p in $(peers limit millrace streams flink-heap flink-rocksdb); do
+        case $p in millrace* | limit) repeat=$REPEAT ;; *) repeat=$PEER_REPEAT ;; esac
         # W0 without Flink: it is asked for W2, and W1 shows the rest.
         if [[ $p == flink* && $w == w0 && -z ${PEERS:-} ]]; then continue; fi
-        measure tput "$p" "$w" $small -repeat "$REPEAT"
+        measure tput "$p" "$w" $small -repeat "$repeat"
       done
     done
+    small="-in events -n $N -users 10000"
   fi
   if doing start; then
     for p in $(peers limit millrace streams); do measure start "$p" w1 $small -commit 100 -repeat "$REPEAT"; done

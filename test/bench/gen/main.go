@@ -15,6 +15,7 @@ import (
 
 func main() {
 	topic := flag.String("topic", "events", "topic, deleted and created anew unless -append")
+	w := flag.String("w", "w1", "workload, for the pace of event time")
 	n := flag.Int64("n", 2_000_000, "records")
 	users := flag.Int("users", 10_000, "distinct users")
 	distinct := flag.Bool("distinct", false, "first give each user one record")
@@ -41,7 +42,8 @@ func main() {
 		}
 		time.Sleep(100 * time.Millisecond)
 	}
-	g := common.NewGen(*seed, *users, *distinct)
+	g, pace := common.NewGen(*seed, *users, *distinct), common.PaceOf(*w)
+	g.Step = pace.Step
 	start := time.Now()
 	var bytes int64
 	for i := int64(0); i < *n; i++ {
@@ -52,7 +54,7 @@ func main() {
 	}
 	common.Must(cl.Flush(ctx))
 	if *flush {
-		common.Must(cl.ProduceSync(ctx, common.FlushRecords(*topic, *parts, common.BaseTS+*n+60_000)...).FirstErr())
+		common.Must(cl.ProduceSync(ctx, common.FlushRecords(*topic, *parts, pace.End(*n)+pace.Flush)...).FirstErr())
 	}
 	d := time.Since(start)
 	fmt.Printf("gen %s: %d records, mean value %.0f bytes, %.1fs, %.0f rec/s\n", *topic, *n, float64(bytes)/float64(*n), d.Seconds(), float64(*n)/d.Seconds())

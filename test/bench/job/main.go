@@ -1,8 +1,9 @@
-// Command job runs the three workloads of the benchmark on the public Go API. It takes its settings from the
+// Command job runs the workloads of the benchmark on the public Go API. It takes its settings from the
 // environment that the benchmark's runner gives to every peer:
 //
 //	BROKERS, IN, OUT, GROUP   addresses, input topic, output topic, app id
-//	WORKLOAD                  w0, w1 or w2
+//	IN2                       join: second input topic
+//	WORKLOAD                  w0, w1, w2, hop, session, join or cep
 //	COMMIT_MS                 commit.max-latency
 //	SESSION_MS, TXN_MS        group.session-timeout, transaction.timeout
 //	STATE_DIR, INSTANCE       the state is in STATE_DIR/local/INSTANCE, which may be removed while the job is down
@@ -35,6 +36,7 @@ import (
 	"github.com/millrace-stream/millrace/configs"
 	"github.com/millrace-stream/millrace/format"
 	"github.com/millrace-stream/millrace/processor"
+	"github.com/millrace-stream/millrace/processor/cep"
 	"github.com/millrace-stream/millrace/processor/window"
 )
 
@@ -67,10 +69,27 @@ type windowTotal struct {
 	Sum   float64   `json:"sum"`
 }
 
+// payment is an order with a payment near to it.
+type payment struct {
+	User    string    `json:"user"`
+	Ordered time.Time `json:"ordered,unixmilli"`
+	Paid    time.Time `json:"paid,unixmilli"`
+	Amount  float64   `json:"amount"`
+	Payment float64   `json:"payment"`
+}
+
+type action struct {
+	User   string    `json:"user"`
+	Item   string    `json:"item"`
+	Amount float64   `json:"amount"`
+	At     time.Time `json:"ts,unixmilli"`
+}
+
 type total struct{ n, cents int64 }
 
-func (a *total) add(e event)  { a.n++; a.cents += int64(math.Round(e.Amount * 100)) }
-func (a *total) sum() float64 { return float64(a.cents) / 100 }
+func (a *total) add(e event)    { a.n++; a.cents += int64(math.Round(e.Amount * 100)) }
+func (a *total) merge(b *total) { a.n += b.n; a.cents += b.cents }
+func (a *total) sum() float64   { return float64(a.cents) / 100 }
 
 // wide is a total with as much beside it as the state of a key shall have. What that is differs from key to key and
 // cannot be compressed.
@@ -107,8 +126,8 @@ func at(e event) time.Time { return e.At }
 const numberBytes = 16
 
 // workload builds w0 (copy), w1 (running total for each record, with stateBytes of state for each key) or w2
-// (ten-second windows).
-func workload(name, in, out string, stateBytes int) func(*processor.Topology) {
+// (ten-second windows), or one of eventTime.
+func workload(name, in, in2, out string, stateBytes int) func(*processor.Topology) {
 	return func(t *processor.Topology) {
 		switch name {
 		case "w0":
@@ -129,7 +148,50 @@ func workload(name, in, out string, stateBytes int) func(*processor.Topology) {
 				func(w processor.Window[string], a total) windowTotal {
 					return windowTotal{w.Key, w.Start, w.End, a.n, a.sum()}
 				}), out)
+		default:
+			eventTime(t, name, in, in2, out)
 		}
+	}
+}
+
+// eventTime builds hop (windows of an hour every minute), session (gap 5 s), join (payments from 1 s before to 3 s
+// after the order, from a second topic) or cep (A B+ C within 10 s).
+func eventTime(t *processor.Topology, name, in, in2, out string) {
+	if name == "cep" {
+		events := processor.FromKeyed(t, format.String(), processor.Topic[action]{Name: in, EventTime: func(a action) time.Time { return a.At }, MaxOutOfOrder: 2 * time.Second})
+		p := cep.Begin("a", isKind(0, 4)).FollowedBy("b", isKind(4, 14)).OneOrMore().FollowedBy("c", isKind(14, 19)).Within(10 * time.Second)
+		processor.ToTopic(cep.Detect(events, "abc", p, func(user string, m cep.Match[action]) windowTotal {
+			w := windowTotal{User: user, Start: m.One("a").At, End: m.One("c").At}
+			for _, b := range m.All("b") {
+				w.Count++
+				w.Sum += b.Amount
+			}
+			return w
+		}), out)
+		return
+	}
+	events := processor.FromKeyed(t, format.String(), processor.Topic[event]{Name: in, EventTime: at, MaxOutOfOrder: 2 * time.Second})
+	if name == "join" {
+		payments := processor.FromKeyed(t, format.String(), processor.Topic[event]{Name: in2, EventTime: at, MaxOutOfOrder: 2 * time.Second})
+		processor.ToTopic(processor.IntervalJoin(events, payments, "join", processor.Interval{Before: time.Second, After: 3 * time.Second},
+			func(o, p event) payment { return payment{o.User, o.At, p.At, o.Amount, p.Amount} }), out)
+		return
+	}
+	windows := events.Window(window.Session(5 * time.Second))
+	if name == "hop" {
+		windows = events.Window(window.Sliding(time.Hour, time.Minute))
+	}
+	processor.ToTopic(processor.Aggregate(windows, "count", processor.Fold((*total).add).Merging((*total).merge),
+		func(w processor.Window[string], a total) windowTotal {
+			return windowTotal{w.Key, w.Start, w.End, a.n, a.sum()}
+		}), out)
+}
+
+// isKind says whether the last two digits of an action's item are from from to below to.
+func isKind(from, to byte) func(action) bool {
+	return func(a action) bool {
+		k := 10*(a.Item[3]-'0') + a.Item[4] - '0'
+		return from <= k && k < to
 	}
 }
 
@@ -179,5 +241,5 @@ func run() error {
 		}
 		defer pprof.StopCPUProfile()
 	}
-	return millrace.Run(ctx, app, workload(cmp.Or(os.Getenv("WORKLOAD"), "w1"), cmp.Or(os.Getenv("IN"), "events"), cmp.Or(os.Getenv("OUT"), "out"), stateBytes), loaded.Config)
+	return millrace.Run(ctx, app, workload(cmp.Or(os.Getenv("WORKLOAD"), "w1"), cmp.Or(os.Getenv("IN"), "events"), os.Getenv("IN2"), cmp.Or(os.Getenv("OUT"), "out"), stateBytes), loaded.Config)
 }

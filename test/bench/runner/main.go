@@ -2,7 +2,7 @@
 //
 //	runner tput|start|lat|failover|restore [flags] -- command args...
 //
-// The command gets BROKERS, IN, OUT, GROUP, WORKLOAD, COMMIT_MS, STATE_DIR and INSTANCE in its environment, and
+// The command gets BROKERS, IN, IN2, OUT, GROUP, WORKLOAD, COMMIT_MS, STATE_DIR and INSTANCE in its environment, and
 // SESSION_MS, TXN_MS, METRICS, STATE_BYTES, CHECKPOINT_URL and CHECKPOINT_INTERVAL_MS where they are set here.
 package main
 
@@ -32,7 +32,8 @@ var (
 	label   = fl.String("label", "", "label of the measurement, default: its name")
 	work    = fl.String("w", "w1", "workload")
 	in      = fl.String("in", "events", "input topic that gen filled (tput, start, restore)")
-	n       = fl.Int64("n", 2_000_000, "records that gen put into the input")
+	in2     = fl.String("in2", "", "tput: second input topic (join)")
+	n       = fl.Int64("n", 2_000_000, "records that gen put into the input, of two topics: into each")
 	users   = fl.Int("users", 10_000, "as gen")
 	dist    = fl.Bool("distinct", false, "as gen")
 	size    = fl.Int("size", 0, "as gen, for the label only")
@@ -122,7 +123,7 @@ func committed(group string) int64 {
 	}
 	var s int64
 	o.Each(func(r kadm.OffsetResponse) {
-		if r.Err == nil && r.Topic == *in && r.At > 0 {
+		if r.Err == nil && (r.Topic == *in || r.Topic == *in2) && r.At > 0 {
 			s += r.At
 		}
 	})

@@ -30,7 +30,7 @@ func startProc(args []string, group, out, state string, inst int, env ...string)
 	common.Must(err)
 	c := exec.Command(args[0], args[1:]...)
 	c.Stdout, c.Stderr = lf, lf
-	c.Env = append(os.Environ(), "BROKERS="+strings.Join(common.Brokers(), ","), "IN="+*in, "OUT="+out, "GROUP="+group,
+	c.Env = append(os.Environ(), "BROKERS="+strings.Join(common.Brokers(), ","), "IN="+*in, "IN2="+*in2, "OUT="+out, "GROUP="+group,
 		"WORKLOAD="+*work, "COMMIT_MS="+strconv.Itoa(*cms), "STATE_DIR="+state, "INSTANCE="+strconv.Itoa(inst))
 	for k, v := range map[string]int{"SESSION_MS": *sms, "TXN_MS": *tms, "STATE_BYTES": *stBytes} {
 		if v > 0 {

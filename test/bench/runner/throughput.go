@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -11,9 +12,18 @@ import (
 	"github.com/millrace-stream/millrace/test/bench/common"
 )
 
+// inputEnd is how many records the input has, in both topics where there are two.
+func inputEnd() int64 {
+	n := sum(ends(*in, false))
+	if *in2 != "" {
+		n += sum(ends(*in2, false))
+	}
+	return n
+}
+
 // runToEnd waits until the group has committed the whole input and no transaction is open on out.
 func runToEnd(t team, group, out string) (r m, ok bool) {
-	inEnd := sum(ends(*in, false))
+	inEnd := inputEnd()
 	begin := t[0].start
 	var firstOut time.Duration
 	var first, last point
@@ -83,17 +93,21 @@ func tput(args []string) {
 		group, out := newRun(*label, partitions)
 		t := startTeam(args, group, out)
 		r, ok := runToEnd(t, group, out)
-		if ok && *work == "w2" {
+		if ok && slices.Contains([]string{"w2", "hop", "session", "cep"}, *work) {
 			// A peer may emit final windows only when the next record comes.
 			time.Sleep(1500 * time.Millisecond)
-			// Later than the one of the run before.
-			end := common.BaseTS + *n + 120_000 + time.Now().Unix()%100_000
+			// Later than the one of the run before, and as little as that of hop needs.
+			pace := common.PaceOf(*work)
+			end := pace.End(*n) + pace.Flush + 10*(inputEnd()-*n)
 			common.Must(cl.ProduceSync(ctx, common.FlushRecords(*in, partitions, end)...).FirstErr())
 			time.Sleep(3 * time.Second)
 		}
 		t.kill()
 		r["name"], r["kind"], r["w"], r["rep"], r["commit_ms"] = *name, *label, *work, i, *cms
 		r["n"], r["users"], r["size"], r["partitions"], r["members"] = *n, *users, *size, partitions, *members
+		if *in2 != "" {
+			r["n"] = 2 * *n
+		}
 		if ok {
 			r["verify"] = verify(*work, out, *n, *users, *dist, 1)
 			checked(r, group, out)

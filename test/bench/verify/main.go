@@ -15,16 +15,32 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
+// checker compares the rows of an output with the truth.
+type checker interface {
+	add(value []byte)
+	verdict() (text string, ok bool)
+}
+
 func main() {
-	w := flag.String("w", "w1", "w0, w1 or w2")
+	w := flag.String("w", "w1", "w0, w1, w2, hop, session, join or cep")
 	out := flag.String("out", "out", "output topic")
-	n := flag.Int64("n", 2_000_000, "records that gen or probe made")
+	n := flag.Int64("n", 2_000_000, "records that gen or probe made, of join: in each of its topics")
 	users := flag.Int("users", 10_000, "users")
 	distinct := flag.Bool("distinct", false, "as gen")
 	seed := flag.Uint64("seed", 1, "seed")
 	flag.Parse()
 
-	t := newTruth(*w, common.NewGen(*seed, *users, *distinct), *n)
+	g := common.NewGen(*seed, *users, *distinct)
+	g.Step = common.PaceOf(*w).Step
+	var t checker
+	switch *w {
+	case "w0", "w1", "w2":
+		t = newTruth(*w, g, *n)
+	default:
+		right := common.NewGen(*seed+1, *users, *distinct) // the second topic of join
+		right.Step = g.Step
+		t = newRows(*w, g, right, *n)
+	}
 
 	cl := common.Client(kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.KeepControlRecords(), kgo.FetchMaxPartitionBytes(8<<20))
 	defer cl.Close()
