@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 	"time"
+	"unsafe"
 
 	"github.com/millrace-stream/millrace/internal/task"
 	"github.com/millrace-stream/millrace/processor/window"
@@ -22,7 +23,7 @@ func listedWindows[K comparable, T, A, R any](w WindowedStream[K, T], n *node, d
 	}
 	var lists statestore.Codec[windowList[A]]
 	if err == nil {
-		if lists, err = statestore.CodecOf[windowList[A]](); err != nil {
+		if lists, err = listCodec(codec); err != nil {
 			n.fail("state type: %w", err)
 		}
 	}
@@ -87,6 +88,53 @@ type listedWindow[A any] struct {
 	Acc        A
 }
 
+// listCodec is the codec of the windows of a key whose accumulators have that codec.
+func listCodec[A any](acc statestore.Codec[A]) (statestore.Codec[windowList[A]], error) {
+	c, err := statestore.CodecOf[windowList[A]]()
+	if err != nil || !acc.Flat() {
+		return c, err
+	}
+	return copiedLists[A]{c, !statestore.HasPointers[A]()}, nil
+}
+
+// copiedLists is the codec of lists whose accumulators are flat: to copy such a list costs less than to encode it.
+type copiedLists[A any] struct {
+	statestore.Codec[windowList[A]]
+	plain bool // the accumulators have no pointers
+}
+
+// Reads is of statestore.Evolver.
+func (c copiedLists[A]) Reads(schema string) (statestore.Codec[windowList[A]], error) {
+	return c.Codec.(statestore.Evolver[windowList[A]]).Reads(schema)
+}
+
+// Copy is of statestore.Copier.
+func (copiedLists[A]) Copy(dst, src *windowList[A]) {
+	dst.NextRow = src.NextRow
+	dst.Windows = append(dst.Windows[:0], src.Windows...)
+	for i := range dst.Windows {
+		c := &dst.Windows[i]
+		if c.Trigger != nil || c.Events != nil || c.Procs != nil || c.Parts != nil {
+			c.Trigger, c.Events, c.Procs, c.Parts = slices.Clone(c.Trigger), slices.Clone(c.Events), slices.Clone(c.Procs), slices.Clone(c.Parts)
+		}
+	}
+}
+
+// Size is of statestore.Copier.
+func (copiedLists[A]) Size(v *windowList[A]) int {
+	n := cap(v.Windows) * int(unsafe.Sizeof(listedWindow[A]{}))
+	for i := range v.Windows {
+		c := &v.Windows[i]
+		n += cap(c.Trigger) + 8*(cap(c.Events)+cap(c.Procs)+cap(c.Parts))
+	}
+	return n
+}
+
+// Own is of statestore.Copier. What a trigger keeps may come from a record.
+func (c copiedLists[A]) Own(v *windowList[A]) bool {
+	return c.plain && !slices.ContainsFunc(v.Windows, func(w listedWindow[A]) bool { return w.Trigger != nil })
+}
+
 const endless = math.MaxInt64
 
 // listedOp keeps the windows of each key in one list, which stays decoded in the cache of the store. A key has a timer
@@ -108,6 +156,7 @@ type listedOp[K comparable, T, A any] struct {
 	group  statestore.Group
 	firing *listedWindow[A]
 	ctx    triggerContext[K, T, A]
+	spare  [][]listedWindow[A] // empty, of keys that have none any more
 
 	domain Domain
 	upTo   int64
@@ -234,9 +283,21 @@ func (o *listedOp[K, T, A]) step(x *task.Exec, k K, v T) error {
 	return nil
 }
 
+// maxSpare bounds the empty lists that are kept for reuse.
+const maxSpare = 1024
+
+// list is the windows of the current key, for writing.
+func (o *listedOp[K, T, A]) list() *windowList[A] {
+	l, _ := o.lists.Update(o.group, o.key)
+	if n := len(o.spare); n > 0 && l.Windows == nil {
+		l.Windows, o.spare = o.spare[n-1], o.spare[:n-1]
+	}
+	return l
+}
+
 // addTo adds a value to a window that merges with no other.
 func (o *listedOp[K, T, A]) addTo(x *task.Exec, start, end, w int64, v T) error {
-	l, _ := o.lists.Update(x.Group, o.key)
+	l := o.list()
 	i, ok := slices.BinarySearchFunc(l.Windows, end, func(c listedWindow[A], end int64) int { return cmp.Compare(c.End, end) })
 	if !ok {
 		l.Windows = slices.Insert(l.Windows, i, listedWindow[A]{Start: start, End: end, Latest: math.MinInt64})
@@ -265,7 +326,7 @@ func (o *listedOp[K, T, A]) session(x *task.Exec, at, w int64, v T) error {
 			return o.tooLate(x, v)
 		}
 	}
-	l, _ := o.lists.Update(x.Group, o.key)
+	l := o.list()
 	i := 0
 	for i < len(l.Windows) && !touches(&l.Windows[i]) && l.Windows[i].Start < at {
 		i++
@@ -461,11 +522,11 @@ func (o *listedOp[K, T, A]) wake() error {
 		return nil
 	}
 	o.key, o.group, o.x.Group = k, g, g
-	l := o.lists.Get(g, k)
-	if l == nil {
+	ref, ok := o.lists.Ref(g, k)
+	if !ok {
 		return nil
 	}
-	i, when, kind := o.nextDue(l)
+	i, when, kind := o.nextDue(ref.Get())
 	if i < 0 {
 		return nil
 	}
@@ -473,13 +534,16 @@ func (o *listedOp[K, T, A]) wake() error {
 		timers.Set(when, g, k, 0) // a session has grown since the timer was set
 		return nil
 	}
-	l, _ = o.lists.Update(g, k)
+	l := ref.Update()
 	err := o.happen(l, i, when, kind)
 	if err != nil {
 		return err
 	}
 	if len(l.Windows) == 0 {
-		o.lists.Delete(g, k)
+		if len(o.spare) < maxSpare && cap(l.Windows) <= 4 {
+			o.spare = append(o.spare, l.Windows)
+		}
+		ref.Delete()
 		return nil
 	}
 	if _, when, _ := o.nextDue(l); when <= o.upTo {

@@ -56,6 +56,9 @@ type undoElem[V any] struct {
 // open makes b the store's cache; an empty Store is known to be empty from the start.
 func (b *buckets[V]) open(x *values[V]) error {
 	b.x, b.m = x, map[string]*bucket[V]{}
+	if x.class == copied {
+		x.class = encoded
+	}
 	lo := appendID(nil, x.spec.ID)
 	return catch(func() {
 		b.complete = true

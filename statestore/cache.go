@@ -41,6 +41,7 @@ type cache[V any] struct {
 	undo      []undoRec[V]
 	dirty     []uint32 // entries in the order of their first write in the epoch
 	dirtyMark int      // len(dirty) at the start of the step
+	died      int      // entries that lost their value in the step
 	sealed    []uint32
 	sealedAt  int // index of the first of them in State.changes
 	pend      []pendRec
@@ -198,7 +199,7 @@ func (c *cache[V]) fill(i uint32, e *entry[V], val []byte) {
 	if c.x.class == encoded {
 		c.encs[i>>pageBits][i&(pageSize-1)] = bytes.Clone(val)
 	}
-	c.resize(i, len(val))
+	c.resize(i, c.behind(e, len(val)))
 	c.setLive(i, e, true)
 }
 
@@ -273,6 +274,14 @@ func (c *cache[V]) resize(i uint32, n int) {
 	}
 	c.account(int64(n) - int64(*p))
 	*p = uint32(n)
+}
+
+// behind is the size to note for a value that takes n bytes encoded.
+func (c *cache[V]) behind(e *entry[V], n int) int {
+	if c.x.class == copied {
+		return c.x.copier.Size(&e.val)
+	}
+	return n
 }
 
 func (c *cache[V]) grow() {
@@ -385,12 +394,28 @@ func (c *cache[V]) log(i uint32, e *entry[V]) {
 		s.touched = append(s.touched, c)
 		c.dirtyMark = len(c.dirty)
 	}
-	u := undoRec[V]{i: i, flags: uint8(e.meta)}
-	if c.x.class != encoded {
-		u.val = e.val
+	if c.x.class == copied {
+		c.undo = extend(c.undo)
+		u := &c.undo[len(c.undo)-1]
+		u.i, u.flags = i, uint8(e.meta)
+		c.x.copier.Copy(&u.val, &e.val)
+	} else {
+		u := undoRec[V]{i: i, flags: uint8(e.meta)}
+		if c.x.class != encoded {
+			u.val = e.val
+		}
+		c.undo = append(c.undo, u)
 	}
-	c.undo = append(c.undo, u)
 	e.meta = s.step<<flagBits | e.meta&flagMask
+}
+
+// extend makes a slice longer by an element that is as it was left in the room behind it.
+func extend[E any](s []E) []E {
+	if len(s) < cap(s) {
+		return s[:len(s)+1]
+	}
+	var e E
+	return append(s, e)
 }
 
 // write logs an entry and marks it dirty.
@@ -410,8 +435,10 @@ func (c *cache[V]) markDirty(i uint32, e *entry[V]) {
 		e.meta |= flagBase
 	}
 	c.dirty = append(c.dirty, i)
-	c.x.s.dirty += int64(e.klen) + int64(unsafe.Sizeof(e.val))
+	c.x.s.dirty += dirtySize(e)
 }
+
+func dirtySize[V any](e *entry[V]) int64 { return int64(e.klen) + int64(unsafe.Sizeof(e.val)) }
 
 // get returns the value of key, or nil.
 func (c *cache[V]) get(key []byte) *V {
@@ -444,15 +471,33 @@ func (c *cache[V]) delete(key []byte) bool {
 	if e == nil || e.meta&flagLive == 0 {
 		return false
 	}
-	c.write(i, e)
-	c.setLive(i, e, false)
-	var zero V
-	e.val = zero
+	c.erase(i, e)
 	return true
 }
 
+// erase removes the value of an entry that has one.
+func (c *cache[V]) erase(i uint32, e *entry[V]) {
+	c.write(i, e)
+	c.setLive(i, e, false)
+	c.died++
+	var zero V
+	e.val = zero
+}
+
+// maxIdleUndo bounds the copies of values that are kept for reuse between steps.
+const maxIdleUndo = 16
+
 func (c *cache[V]) end() {
-	if c.x.class == encoded {
+	switch c.x.class {
+	case copied:
+		for j := range c.undo {
+			i := c.undo[j].i
+			c.resize(i, c.x.copier.Size(&c.at(i).val))
+		}
+		if len(c.undo) > maxIdleUndo {
+			c.undo = nil
+		}
+	case encoded:
 		for j := range c.undo {
 			i := c.undo[j].i
 			e := c.at(i)
@@ -468,11 +513,31 @@ func (c *cache[V]) end() {
 			c.resize(i, len(*enc))
 			e.meta &^= flagWrote
 		}
-	}
-	if c.x.class != plain {
+		clear(c.undo)
+	case strung:
 		clear(c.undo)
 	}
+	if c.died > 0 {
+		c.bury()
+	}
 	c.undo = c.undo[:0]
+}
+
+// bury drops the entries of the step that were born in the running epoch and have died: they leave no trace, and those
+// that live stay close together. In dirty they are stepped over.
+func (c *cache[V]) bury() {
+	c.died = 0
+	if c.x.s.iterating > 0 { // it may look at their keys; Seal drops them
+		return
+	}
+	for j := range c.undo {
+		i := c.undo[j].i
+		if e := c.at(i); e.meta&(flagUsed|flagDirty|flagLive|flagBase|flagSealed) == flagUsed|flagDirty && e.pend == 0 {
+			c.x.s.dirty -= dirtySize(e)
+			e.meta &^= flagDirty
+			c.remove(i, e)
+		}
+	}
 }
 
 func (c *cache[V]) rollback() {
@@ -480,7 +545,7 @@ func (c *cache[V]) rollback() {
 		u := &c.undo[j]
 		e := c.at(u.i)
 		live := u.flags&flagLive != 0
-		e.val = u.val
+		e.val, u.val = u.val, e.val
 		if c.x.class == encoded && live {
 			c.decode(e, c.encs[u.i>>pageBits][u.i&(pageSize-1)])
 		}
@@ -493,7 +558,7 @@ func (c *cache[V]) rollback() {
 		c.drop(i, c.at(i))
 	}
 	clear(c.undo)
-	c.undo = c.undo[:0]
+	c.undo, c.died = c.undo[:0], 0
 }
 
 // drop removes an entry that stands for nothing.
@@ -511,6 +576,9 @@ func (c *cache[V]) seal() {
 	c.sealedAt = len(s.changes)
 	for _, i := range c.dirty {
 		e := c.at(i)
+		if e.meta&flagDirty == 0 { // it died before, or came twice
+			continue
+		}
 		if e.meta&(flagLive|flagBase) == 0 {
 			e.meta &^= flagDirty
 			c.drop(i, e)
@@ -543,11 +611,11 @@ func (c *cache[V]) change(i uint32, e *entry[V]) Change {
 	ch := Change{Changelog: c.x.changelog, Key: b[:n:n]}
 	if e.meta&flagLive != 0 {
 		ch.Value = b[n:]
-		if c.x.class != plain {
+		if c.x.class != plain && (c.x.class != copied || !c.x.copier.Own(&e.val)) {
 			c.decode(e, ch.Value)
 		}
-		if c.x.class == strung {
-			c.resize(i, len(ch.Value))
+		if c.x.class == strung || c.x.class == copied {
+			c.resize(i, c.behind(e, len(ch.Value)))
 		}
 	}
 	return ch

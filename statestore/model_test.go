@@ -45,6 +45,22 @@ func (b *basket) clone() basket {
 	return c
 }
 
+// fewTimers is a number of near timers that goes with baskets that are copied.
+const fewTimers = 2
+
+// copiedBaskets is a codec with a Copier.
+type copiedBaskets struct{ statestore.Codec[basket] }
+
+func (copiedBaskets) Copy(dst, src *basket) {
+	items := append(dst.items[:0], src.items...)
+	*dst = src.clone()
+	if src.items != nil {
+		dst.items = items
+	}
+}
+func (copiedBaskets) Size(v *basket) int { return 8*len(v.items) + 32*len(v.tags) }
+func (copiedBaskets) Own(v *basket) bool { return v.note == nil }
+
 type gk struct {
 	g statestore.Group
 	k string
@@ -162,10 +178,14 @@ func openTyped(t testing.TB, store statestore.Store, cache int64, near int, hori
 		s.SetHorizon(id, end)
 	}
 	ks := keyOf[string](t)
+	baskets := codecOf[basket](t)
+	if near == fewTimers {
+		baskets = copiedBaskets{baskets}
+	}
 	return &typed{s,
 		must[*statestore.Table[string, total]](t)(statestore.NewTable(s, spec("t/totals", statestore.KindTable), ks, codecOf[total](t))),
 		must[*statestore.Table[string, named]](t)(statestore.NewTable(s, spec("t/names", statestore.KindTable), ks, codecOf[named](t))),
-		must[*statestore.Table[string, basket]](t)(statestore.NewTable(s, spec("t/baskets", statestore.KindTable), ks, codecOf[basket](t))),
+		must[*statestore.Table[string, basket]](t)(statestore.NewTable(s, spec("t/baskets", statestore.KindTable), ks, baskets)),
 		must[*statestore.Windows[string, total]](t)(statestore.NewWindows(s, spec("w/wins", statestore.KindWindows), ks, codecOf[total](t))),
 		must[*statestore.Windows[string, basket]](t)(statestore.NewWindows(s, spec("w/bags", statestore.KindWindows), ks, codecOf[basket](t))),
 		must[*statestore.Map[string, int32, named]](t)(statestore.NewMap(s, spec("m/maps", statestore.KindMap), ks, keyOf[int32](t), codecOf[named](t))),
@@ -391,13 +411,27 @@ func (w *world) op() {
 		// Get, change in place, Set: what Value.Get and Value.Set of a program do.
 		if v := y.baskets.Get(k.g, k.k); v != nil {
 			c := *v
+			if w.near == fewTimers { // what a Copier's table returns must not be changed
+				c = c.clone()
+			}
 			w.scribble(&c)
 			m.baskets[k] = c.clone()
 			y.baskets.Set(k.g, k.k, c)
 		}
 	case 11:
-		y.baskets.Delete(k.g, k.k)
-		delete(m.baskets, k)
+		ref, ok := y.baskets.Ref(k.g, k.k)
+		if _, want := m.baskets[k]; ok != want {
+			w.t.Fatalf("baskets.Ref %v: %v, want %v", k, ok, want)
+		}
+		switch {
+		case !ok:
+		case r.IntN(2) == 0:
+			w.scribble(ref.Update())
+			m.baskets[k] = ref.Get().clone()
+		default:
+			ref.Delete()
+			delete(m.baskets, k)
+		}
 	case 12, 13:
 		v, existed := y.wins.Update(end, k.g, k.k)
 		if old, ok := m.wins[wk]; ok != existed || *v != old {
@@ -714,7 +748,7 @@ func TestModel(t *testing.T) {
 		seeds = 1
 	}
 	for _, cache := range []int64{1, 5000, 20_000, 1 << 30} {
-		for _, near := range []int{2, 1 << 16} {
+		for _, near := range []int{fewTimers, 1 << 16} {
 			t.Run(fmt.Sprintf("cache=%d,near=%d", cache, near), func(t *testing.T) {
 				for i := range seeds {
 					runModel(t, rand.Uint64()>>i, cache, near, steps)

@@ -357,6 +357,7 @@ const (
 	plain   valueClass = iota // no pointers: undo copies, pages are invisible to the garbage collector
 	strung                    // flat with strings: undo copies; Seal copies the strings away from fetched buffers
 	encoded                   // may be changed in place behind pointers: the encoded form is kept beside it
+	copied                    // likewise, of a Copier: undo copies all of it; tables only
 )
 
 // values is what the entries of one store have in common: how values are written, read and versioned.
@@ -366,6 +367,7 @@ type values[V any] struct {
 	changelog int
 	vc        Codec[V]
 	class     valueClass
+	copier    Copier[V] // class copied only
 	version   uint64
 	prefix    []byte // the version, in front of each value
 	older     map[uint64]Codec[V]
@@ -381,6 +383,9 @@ func newValues[V any](s *State, spec Spec, vc Codec[V]) (*values[V], error) {
 	switch {
 	case !vc.Flat():
 		x.class = encoded
+		if c, ok := vc.(Copier[V]); ok {
+			x.class, x.copier = copied, c
+		}
 	case hasPointers(reflect.TypeFor[V]()):
 		x.class = strung
 	}

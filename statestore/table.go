@@ -62,6 +62,38 @@ func (t *Table[K, V]) Set(g Group, k K, v V) {
 // Delete removes k.
 func (t *Table[K, V]) Delete(g Group, k K) { t.c.delete(t.key(g, k)) }
 
+// Ref is an entry of a Table that was looked up once, for several uses. It is valid until the step ends.
+type Ref[V any] struct {
+	c *cache[V]
+	i uint32
+	e *entry[V]
+}
+
+// Ref looks k up; false means that it has no value.
+func (t *Table[K, V]) Ref(g Group, k K) (Ref[V], bool) {
+	i, e := t.c.lookup(t.key(g, k), false)
+	if e == nil || e.meta&flagLive == 0 {
+		return Ref[V]{}, false
+	}
+	if t.c.x.class == encoded {
+		t.c.log(i, e)
+	}
+	e.meta |= flagRef
+	return Ref[V]{&t.c, i, e}, true
+}
+
+// Get is Table.Get.
+func (r Ref[V]) Get() *V { return &r.e.val }
+
+// Update is Table.Update; the entry must not have been deleted.
+func (r Ref[V]) Update() *V {
+	r.c.write(r.i, r.e)
+	return &r.e.val
+}
+
+// Delete is Table.Delete; the Ref ends.
+func (r Ref[V]) Delete() { r.c.erase(r.i, r.e) }
+
 // All calls yield for all entries, ordered by key group and key, until it returns false. The value is for reading
 // and valid during the call. Entries that are added meanwhile may or may not be visited.
 func (t *Table[K, V]) All(yield func(g Group, k K, v *V) bool) {

@@ -100,8 +100,7 @@ func (t *Timers[K]) Pop(upTo int64) (at int64, g Group, k K, id uint32, ok bool)
 	if len(rest) != 4 {
 		t.c.x.fault(ErrCorrupt)
 	}
-	t.c.write(top.i, e)
-	t.c.setLive(top.i, e, false)
+	t.c.erase(top.i, e)
 	return top.at, groupOf(key[8:]), k, binary.BigEndian.Uint32(rest), true
 }
 

@@ -33,6 +33,18 @@ type Evolver[V any] interface {
 	Reads(schema string) (Codec[V], error)
 }
 
+// Copier is implemented by codecs of values that are not flat but cheaper to copy than to encode. A Table undoes such
+// values by copies, and encodes each once an epoch; other stores treat them as they treat all that are not flat. What Get
+// or an iteration of the table returns must not be changed.
+type Copier[V any] interface {
+	// Copy makes *dst equal to *src so that nothing that may be changed is shared. It may use the room that dst has.
+	Copy(dst, src *V)
+	// Size is about how many bytes v takes behind its pointers.
+	Size(v *V) int
+	// Own lets go of what v shares with memory that is not its own, if it can: false means that v is to be decoded anew.
+	Own(v *V) bool
+}
+
 // CodecOf makes the codec of V by reflection, once: a plan of offsets that encoding and decoding walk. It takes
 // booleans, numbers, strings, time.Time (the instant and its offset from UTC), slices, arrays, maps, pointers, structs
 // with exported and unexported fields, and types with MarshalBinary and UnmarshalBinary; it refuses channels,
@@ -492,6 +504,9 @@ func isFlat(t reflect.Type) bool {
 }
 
 // hasPointers reports whether a t holds anything the garbage collector follows.
+// HasPointers says whether a V has parts that lie elsewhere; strings are such.
+func HasPointers[V any]() bool { return hasPointers(reflect.TypeFor[V]()) }
+
 func hasPointers(t reflect.Type) bool {
 	switch t.Kind() {
 	case reflect.Array:
