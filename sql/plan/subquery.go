@@ -1,0 +1,486 @@
+package plan
+
+import (
+	"slices"
+
+	"github.com/millrace-stream/millrace/row"
+	"github.com/millrace-stream/millrace/sql/rel"
+)
+
+// decorrelate turns subqueries in expressions into joins. nil after an error, which has been told.
+func (p *planner) decorrelate(n rel.Node) rel.Node {
+	n = children(n, p.decorrelate)
+	if n == nil {
+		return nil
+	}
+	switch x := n.(type) {
+	case *rel.Filter:
+		return p.unnestFilter(x)
+	case *rel.Project:
+		width := x.Input.Schema().Len()
+		in, exprs, ok := p.scalars(x.Input, x.Exprs)
+		if !ok {
+			return nil
+		}
+		if in.Schema().Len() == width {
+			return x
+		}
+		return newProject(in, exprs, x.Out.Names, x.At())
+	case *rel.Join:
+		if hasSubquery(x.Cond) {
+			if x.Kind != rel.Inner {
+				p.fail(x.Cond.Where(), "E3701", "a subquery in ON of an outer join is not supported").WithNote("move it into WHERE, or into a query that is joined")
+				return nil
+			}
+			k := *x
+			cond := x.Cond
+			k.Cond = nil
+			return p.decorrelate(newFilter(&k, cond, x.At()))
+		}
+	}
+	return n
+}
+
+func hasSubquery(e rel.Expr) (yes bool) {
+	visit(e, func(x rel.Expr) {
+		if _, ok := x.(*rel.Subquery); ok {
+			yes = true
+		}
+	})
+	return yes
+}
+
+func (p *planner) unnestFilter(f *rel.Filter) rel.Node {
+	if !hasSubquery(f.Cond) {
+		return f
+	}
+	width := f.Schema().Len()
+	var in rel.Node = f.Input
+	var stay []rel.Expr
+	for _, c := range conjuncts(f.Cond) {
+		s, not := asSubquery(c)
+		switch {
+		case s == nil && !hasSubquery(c):
+			stay = append(stay, c)
+		case s != nil && s.Kind == rel.ExistsQuery:
+			if in = p.semi(in, s, nil, s.Not != not); in == nil {
+				return nil
+			}
+		case s != nil && (s.Kind == rel.InQuery || s.Kind == rel.AnyQuery && s.Op == "=" && !not && !s.Not || s.Kind == rel.AllQuery && s.Op == "<>" && !not && !s.Not):
+			if in = p.semi(in, s, s.X, (s.Not != not) != (s.Kind == rel.AllQuery)); in == nil {
+				return nil
+			}
+		case s != nil && s.Kind != rel.ScalarQuery:
+			p.fail(s.At, "E3702", "%s ANY and ALL over a query are not supported", s.Op).WithNote("compare with (SELECT MIN(..) ..) or (SELECT MAX(..) ..)")
+			return nil
+		default:
+			var ok bool
+			var es []rel.Expr
+			if in, es, ok = p.scalars(in, []rel.Expr{c}); !ok {
+				return nil
+			}
+			stay = append(stay, es...)
+		}
+	}
+	return firstColumns(newFilter(in, conjunction(stay...), f.At()), width, f.At())
+}
+
+// asSubquery is the subquery that a condition is, perhaps below NOT.
+func asSubquery(e rel.Expr) (s *rel.Subquery, not bool) {
+	switch e := e.(type) {
+	case *rel.Subquery:
+		return e, false
+	case *rel.Call:
+		if e.Func.Name == "NOT" || e.Func.Name == "IS NOT TRUE" {
+			if s, not := asSubquery(e.Args[0]); s != nil {
+				return s, !not
+			}
+		}
+		if e.Func.Name == "IS TRUE" {
+			return asSubquery(e.Args[0])
+		}
+	}
+	return nil, false
+}
+
+// semi joins a subquery of EXISTS or IN: x are the values that the columns of the query must equal.
+func (p *planner) semi(in rel.Node, s *rel.Subquery, x []rel.Expr, anti bool) rel.Node {
+	sub := p.decorrelate(s.Node)
+	if sub == nil {
+		return nil
+	}
+	cols := sub.Schema().Len()
+	sub, preds, ok := p.pullUp(sub)
+	if !ok {
+		return nil
+	}
+	lw := in.Schema().Len()
+	cond := p.correlated(preds, lw)
+	for i, e := range x {
+		if i >= cols {
+			break
+		}
+		c := column(sub, i)
+		var right rel.Expr = rel.NewColumn(c.Typ, lw+i, 0, c.Name, c.At)
+		left, right2, ok := comparable(e, right)
+		if !ok {
+			p.fail(e.Where(), "E3703", "IN compares %s with %s", e.Type(), right.Type()).WithNote("cast one of them")
+			return nil
+		}
+		cond = conjunction(cond, rel.NewCall(row.Boolean(), builtin("="), []rel.Expr{left, right2}, s.At))
+	}
+	kind := rel.Semi
+	if anti {
+		kind = rel.Anti
+		if x != nil && (nullableAny(x) || nullableColumns(sub, len(x))) {
+			kind = rel.NullAwareAnti
+		}
+	}
+	ls := in.Schema()
+	return &rel.Join{Base: rel.MakeBase(ls.Names, ls.Types, s.At), Kind: kind, Left: in, Right: sub, Cond: cond}
+}
+
+func nullableAny(x []rel.Expr) bool {
+	return slices.ContainsFunc(x, func(e rel.Expr) bool { return e.Type().IsNullable() })
+}
+
+func nullableColumns(n rel.Node, cols int) bool {
+	return slices.ContainsFunc(n.Schema().Types[:cols], func(t *row.Type) bool { return t.IsNullable() })
+}
+
+// comparable casts two sides of an equality to one type.
+func comparable(a, b rel.Expr) (rel.Expr, rel.Expr, bool) {
+	f := builtin("=")
+	r, err := f.Resolve(argsOf(a, b))
+	if err != nil {
+		return nil, nil, false
+	}
+	return castTo(a, r.Args[0]), castTo(b, r.Args[1]), true
+}
+
+func castTo(e rel.Expr, t *row.Type) rel.Expr {
+	if e.Type().Plain() == t.Plain() {
+		return e
+	}
+	return rel.NewCast(t.Nullable(e.Type().IsNullable()), e, false, true, e.Where())
+}
+
+// correlated puts conditions over a query (depth 0) and the row around it (depth 1) over both sides of a join.
+func (p *planner) correlated(preds []rel.Expr, lw int) (cond rel.Expr) {
+	for _, c := range preds {
+		cond = conjunction(cond, mapExpr(c, func(x rel.Expr) rel.Expr {
+			if c, ok := x.(*rel.Column); ok {
+				if c.Depth == 0 {
+					return rel.NewColumn(c.Typ, lw+c.Index, 0, c.Name, c.At)
+				}
+				return rel.NewColumn(c.Typ, c.Index, c.Depth-1, c.Name, c.At)
+			}
+			return x
+		}))
+	}
+	return cond
+}
+
+// scalars joins the scalar subqueries of expressions and puts columns in their place. Other subqueries there are refused.
+func (p *planner) scalars(in rel.Node, exprs []rel.Expr) (rel.Node, []rel.Expr, bool) {
+	ok := true
+	out := make([]rel.Expr, len(exprs))
+	for i, e := range exprs {
+		if !hasSubquery(e) {
+			out[i] = e
+			continue
+		}
+		out[i] = mapExpr(e, func(x rel.Expr) rel.Expr {
+			s, isSub := x.(*rel.Subquery)
+			if !isSub || !ok {
+				return x
+			}
+			if s.Kind != rel.ScalarQuery {
+				p.fail(s.At, "E3704", "a subquery with IN or EXISTS is supported as a condition of WHERE, alone or with AND").WithNote("write it as a join, or split the query with UNION ALL")
+				ok = false
+				return x
+			}
+			joined, col := p.scalar(in, s)
+			if joined == nil {
+				ok = false
+				return x
+			}
+			in = joined
+			return col
+		})
+	}
+	return in, out, ok
+}
+
+// scalar joins one scalar subquery; col is its value.
+func (p *planner) scalar(in rel.Node, s *rel.Subquery) (rel.Node, rel.Expr) {
+	sub := p.decorrelate(s.Node)
+	if sub == nil {
+		return nil, nil
+	}
+	counts := countsRows(sub)
+	sub, preds, ok := p.pullUp(sub)
+	if !ok {
+		return nil, nil
+	}
+	kind := rel.Single
+	lw := in.Schema().Len()
+	if len(preds) > 0 {
+		if !oneRow(sub, preds) {
+			kind = rel.Single
+		} else {
+			kind = rel.Left
+		}
+	}
+	ls, rs := in.Schema(), sub.Schema()
+	j := &rel.Join{Base: rel.MakeBase(slices.Concat(ls.Names, rs.Names), slices.Concat(ls.Types, nullable(rs.Types)), s.At), Kind: kind, Left: in, Right: sub, Cond: p.correlated(preds, lw)}
+	var col rel.Expr = rel.NewColumn(rs.Types[0].Nullable(true), lw, 0, rs.Names[0], s.At)
+	if counts && len(preds) > 0 {
+		// COUNT over no rows is 0, and there is no group without rows.
+		t := rs.Types[0].NotNull()
+		isNull := rel.NewCall(row.Boolean().NotNull(), builtin("IS NULL"), []rel.Expr{col}, s.At)
+		zero := number(0, s.At)
+		col = rel.NewCase(t, []rel.When{{Cond: isNull, Then: rel.NewLiteral(t, zero.Const, "0", s.At)}}, rel.NewCast(t, col, false, true, s.At), s.At)
+	}
+	if col.Type() != s.Typ {
+		if col.Type().Plain() == s.Typ.Plain() {
+			col = rel.NewCast(s.Typ, col, false, true, s.At)
+		}
+	}
+	return j, col
+}
+
+// countsRows says whether the first column of a query is COUNT without GROUP BY.
+func countsRows(n rel.Node) bool {
+	i := 0
+	for {
+		switch x := n.(type) {
+		case *rel.Project:
+			if i = plain(x.Exprs[i]); i < 0 {
+				return false
+			}
+			n = x.Input
+		case *rel.Aggregate:
+			return len(x.Groups) == 0 && i < len(x.Aggs) && x.Aggs[i].Func.Name == "COUNT"
+		default:
+			return false
+		}
+	}
+}
+
+// oneRow says whether a query gives one row at most for the columns that preds set equal: it is an aggregate by these.
+func oneRow(n rel.Node, preds []rel.Expr) bool {
+	for {
+		switch x := n.(type) {
+		case *rel.Project:
+			n = x.Input
+		case *rel.Aggregate:
+			return len(x.Groups) <= len(preds)
+		default:
+			return false
+		}
+	}
+}
+
+// pullUp takes the conditions out of a query that speak of the row around it. The query keeps its columns and may have more
+// behind them, which the conditions read.
+func (p *planner) pullUp(n rel.Node) (rel.Node, []rel.Expr, bool) {
+	switch x := n.(type) {
+	case *rel.Filter:
+		in, preds, ok := p.pullUp(x.Input)
+		if !ok {
+			return nil, nil, false
+		}
+		var stay []rel.Expr
+		for _, c := range conjuncts(x.Cond) {
+			if outward(c) {
+				preds = append(preds, c)
+			} else {
+				stay = append(stay, c)
+			}
+		}
+		return newFilter(in, conjunction(stay...), x.At()), preds, true
+	case *rel.Project:
+		in, preds, ok := p.pullUp(x.Input)
+		if !ok {
+			return nil, nil, false
+		}
+		if len(preds) == 0 {
+			return p.uncorrelated(x, x.Exprs...)
+		}
+		exprs, names := slices.Clone(x.Exprs), slices.Clone(x.Out.Names)
+		for _, e := range x.Exprs {
+			if outward(e) {
+				p.refuseCorrelated(e.Where())
+				return nil, nil, false
+			}
+		}
+		place := map[int]int{}
+		for i, c := range preds {
+			preds[i] = remap(c, func(col int) int {
+				to, ok := place[col]
+				if !ok {
+					to = len(exprs)
+					place[col] = to
+					exprs, names = append(exprs, column(in, col)), append(names, in.Schema().Names[col])
+				}
+				return to
+			})
+		}
+		return newProject(in, exprs, names, x.At()), preds, true
+	case *rel.Aggregate:
+		in, preds, ok := p.pullUp(x.Input)
+		if !ok {
+			return nil, nil, false
+		}
+		if len(preds) == 0 {
+			return n, nil, true
+		}
+		if x.Window != nil || x.Sets != nil {
+			p.refuseCorrelated(x.At())
+			return nil, nil, false
+		}
+		// The columns that are set equal to something outside become groups.
+		k := *x
+		k.Input = in
+		k.Groups = slices.Clone(x.Groups)
+		place := map[int]int{}
+		for _, c := range preds {
+			call, isCall := c.(*rel.Call)
+			if !isCall || call.Func.Name != "=" {
+				p.refuseCorrelated(c.Where())
+				return nil, nil, false
+			}
+			visit(c, func(e rel.Expr) {
+				if col, ok := e.(*rel.Column); ok && col.Depth == 0 {
+					if _, done := place[col.Index]; !done {
+						if g := slices.Index(k.Groups, col.Index); g >= 0 {
+							place[col.Index] = g
+						} else {
+							place[col.Index] = len(k.Groups)
+							k.Groups = append(k.Groups, col.Index)
+						}
+					}
+				}
+			})
+		}
+		var names []string
+		var types []*row.Type
+		for _, g := range k.Groups {
+			names, types = append(names, in.Schema().Names[g]), append(types, in.Schema().Types[g])
+		}
+		for _, a := range x.Aggs {
+			names, types = append(names, a.Name), append(types, a.Type)
+		}
+		k.Base = rel.MakeBase(names, types, x.At())
+		// The old columns first, then the new groups.
+		var exprs []rel.Expr
+		var out []string
+		for i := range x.Groups {
+			exprs, out = append(exprs, column(&k, i)), append(out, x.Out.Names[i])
+		}
+		for i := range x.Aggs {
+			exprs, out = append(exprs, column(&k, len(k.Groups)+i)), append(out, x.Out.Names[len(x.Groups)+i])
+		}
+		at := map[int]int{}
+		for g := len(x.Groups); g < len(k.Groups); g++ {
+			at[g] = len(exprs)
+			exprs, out = append(exprs, column(&k, g)), append(out, names[g])
+		}
+		for i, c := range preds {
+			preds[i] = remap(c, func(col int) int {
+				g := place[col]
+				if to, ok := at[g]; ok {
+					return to
+				}
+				return g
+			})
+		}
+		return newProject(&k, exprs, out, x.At()), preds, true
+	case *rel.Join:
+		if outwardNode(x) {
+			if x.Kind != rel.Inner || x.AsOf != nil {
+				p.refuseCorrelated(x.At())
+				return nil, nil, false
+			}
+			l, lp, ok1 := p.pullUp(x.Left)
+			r, rp, ok2 := p.pullUp(x.Right)
+			if !ok1 || !ok2 {
+				return nil, nil, false
+			}
+			if l.Schema().Len() != x.Left.Schema().Len() || r.Schema().Len() != x.Right.Schema().Len() {
+				p.refuseCorrelated(x.At())
+				return nil, nil, false
+			}
+			lw := l.Schema().Len()
+			preds := lp
+			for _, c := range rp {
+				preds = append(preds, remap(c, func(i int) int { return i + lw }))
+			}
+			k := *x
+			k.Left, k.Right = l, r
+			var stay []rel.Expr
+			for _, c := range conjuncts(x.Cond) {
+				if outward(c) {
+					preds = append(preds, c)
+				} else {
+					stay = append(stay, c)
+				}
+			}
+			k.Cond = conjunction(stay...)
+			return &k, preds, true
+		}
+		return n, nil, true
+	}
+	if outwardNode(n) {
+		p.refuseCorrelated(n.At())
+		return nil, nil, false
+	}
+	return n, nil, true
+}
+
+func (p *planner) uncorrelated(n rel.Node, exprs ...rel.Expr) (rel.Node, []rel.Expr, bool) {
+	for _, e := range exprs {
+		if outward(e) {
+			p.refuseCorrelated(e.Where())
+			return nil, nil, false
+		}
+	}
+	return n, nil, true
+}
+
+func (p *planner) refuseCorrelated(at rel.Place) {
+	p.fail(at, "E3705", "a subquery that reads the row around it is supported where it does so in WHERE, with = below an aggregate").
+		WithNote("write it as a join")
+}
+
+// outward says whether an expression reads the row around its query.
+func outward(e rel.Expr) (yes bool) {
+	visit(e, func(x rel.Expr) {
+		if c, ok := x.(*rel.Column); ok && c.Depth > 0 {
+			yes = true
+		}
+	})
+	return yes
+}
+
+// outwardNode says whether a query reads the row around it, in the nodes that can be asked.
+func outwardNode(n rel.Node) bool {
+	switch x := n.(type) {
+	case *rel.Filter:
+		if outward(x.Cond) {
+			return true
+		}
+	case *rel.Project:
+		if slices.ContainsFunc(x.Exprs, outward) {
+			return true
+		}
+	case *rel.Join:
+		if outward(x.Cond) {
+			return true
+		}
+	case *rel.Correlate:
+		return outwardNode(x.Left) // its right side reads the left one
+	}
+	return slices.ContainsFunc(n.Children(), outwardNode)
+}
