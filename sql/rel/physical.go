@@ -60,7 +60,7 @@ type Traits struct {
 // Physical is a node that runs. Id is "" where there is no state.
 type Physical interface {
 	Node
-	Phys() *Phys
+	Common() *Phys
 }
 
 // Phys is what physical nodes share.
@@ -71,8 +71,8 @@ type Phys struct {
 	Id string // of the operator and its state: kind and fingerprint
 }
 
-// Phys is of Physical.
-func (p *Phys) Phys() *Phys { return p }
+// Common is of Physical.
+func (p *Phys) Common() *Phys { return p }
 
 // Children is of Node.
 func (p *Phys) Children() []Node {

@@ -1,0 +1,30 @@
+package exec
+
+import (
+	"fmt"
+
+	"github.com/millrace-stream/millrace/sql/rel"
+)
+
+// New makes the operator of a physical node.
+func New(n rel.Physical, c Context) (Operator, error) {
+	switch n := n.(type) {
+	case *rel.PNormalize:
+		return newNormalize(n, c)
+	case *rel.PMaterialize:
+		return newMaterialize(n, c)
+	case *rel.PGroupAgg:
+		return newGroupAgg(n, c)
+	case *rel.PSetCount:
+		return newSetCount(n, c)
+	case *rel.PTopN:
+		return newTopN(n, c)
+	case *rel.PLimit:
+		return newLimit(n, c)
+	case *rel.PDedup:
+		return newDedup(n, c)
+	case *rel.PJoin:
+		return newJoin(n, c)
+	}
+	return nil, fmt.Errorf("%s: there is no operator for %T yet", n.Common().Id, n)
+}
