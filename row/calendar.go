@@ -2,9 +2,9 @@ package row
 
 import (
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 	_ "time/tzdata" // zones must be there in an image without files
 )
@@ -115,28 +115,38 @@ func AddMonthsMs(ms int64, months int64) int64 {
 	return AddMonths(FloorDiv(ms, MsPerDay), months)*MsPerDay + FloorMod(ms, MsPerDay)
 }
 
-// Zone is a time zone with its rules: the session's `table.local-time-zone`, or an argument of a function.
+// Zone is a time zone with its rules: the session's `table.local-time-zone`, or an argument of a function. It is immutable.
 type Zone struct {
-	name string
-	loc  *time.Location
-	utc  bool
-
-	mu   sync.RWMutex
-	span zoneSpan
+	name  string
+	loc   *time.Location
+	utc   bool
+	spans []zoneSpan // in order, without gaps, up to the year 2100
 }
 
 // zoneSpan is a time without transition: from lo, including it, to hi the offset holds.
 type zoneSpan struct{ lo, hi, offset int64 }
 
+func newZone(name string, loc *time.Location) *Zone {
+	z := &Zone{name: name, loc: loc}
+	for at := int64(math.MinInt64); at < DaysOf(2100, 1, 1)*MsPerDay; {
+		s := z.lookup(max(at, DaysOf(-9999, 1, 1)*MsPerDay))
+		s.lo = at
+		z.spans = append(z.spans, s)
+		at = s.hi
+	}
+	z.utc = len(z.spans) == 1 && z.spans[0].offset == 0
+	return z
+}
+
 // UTC is the zone UTC.
-func UTC() *Zone { return &Zone{name: "UTC", loc: time.UTC, utc: true} }
+func UTC() *Zone { return newZone("UTC", time.UTC) }
 
 // LoadZone is the zone of a name: an IANA name ("Europe/Berlin"), "UTC", "GMT", "Z", an offset ("+08:00", "GMT+8",
 // "UTC-03:30"), as Java's ZoneId takes them. The error names what it takes.
 func LoadZone(name string) (*Zone, error) {
 	switch name {
 	case "UTC", "GMT", "UT", "Z", "Etc/UTC":
-		return &Zone{name: name, loc: time.UTC, utc: true}, nil
+		return newZone(name, time.UTC), nil
 	}
 	offset := name
 	for _, p := range []string{"UTC", "GMT", "UT"} {
@@ -147,11 +157,11 @@ func LoadZone(name string) (*Zone, error) {
 	}
 	if offset != "" && (offset[0] == '+' || offset[0] == '-') {
 		if s, ok := parseOffset(offset); ok {
-			return &Zone{name: name, loc: time.FixedZone(name, s), utc: s == 0}, nil
+			return newZone(name, time.FixedZone(name, s)), nil
 		}
 	} else if name != "" && name != "Local" {
 		if loc, err := time.LoadLocation(name); err == nil {
-			return &Zone{name: name, loc: loc}, nil
+			return newZone(name, loc), nil
 		}
 	}
 	return nil, fmt.Errorf("load time zone %q: it is neither a name such as Europe/Berlin or UTC nor an offset such as +08:00 or GMT+8", name)
@@ -199,23 +209,24 @@ func (z *Zone) Offset(ms int64) int64 {
 	if z.utc {
 		return 0
 	}
-	z.mu.RLock()
-	s := z.span
-	z.mu.RUnlock()
-	if ms >= s.lo && ms < s.hi {
+	lo, hi := 0, len(z.spans)
+	for hi-lo > 1 {
+		if m := int(uint(lo+hi) >> 1); ms >= z.spans[m].lo {
+			lo = m
+		} else {
+			hi = m
+		}
+	}
+	if s := &z.spans[lo]; ms < s.hi || s.hi == math.MaxInt64 {
 		return s.offset
 	}
-	s = z.lookup(ms)
-	z.mu.Lock()
-	z.span = s
-	z.mu.Unlock()
-	return s.offset
+	return z.lookup(ms).offset
 }
 
 func (z *Zone) lookup(ms int64) zoneSpan {
 	t := time.UnixMilli(ms).In(z.loc)
 	_, seconds := t.Zone()
-	s := zoneSpan{lo: -1 << 63, hi: 1<<63 - 1, offset: int64(seconds) * MsPerSecond}
+	s := zoneSpan{lo: math.MinInt64, hi: math.MaxInt64, offset: int64(seconds) * MsPerSecond}
 	lo, hi := t.ZoneBounds()
 	if !lo.IsZero() {
 		s.lo = lo.UnixMilli()

@@ -122,6 +122,19 @@ func (v ArrayView) Bytes(i int) []byte {
 	return v.b[lo:hi:hi]
 }
 
+// equal says whether two elements are the same.
+func (v ArrayView) equal(i, j int) bool {
+	if v.Null(i) || v.Null(j) {
+		return v.Null(i) && v.Null(j)
+	}
+	if v.elem.shape.width == 0 {
+		return string(v.Bytes(i)) == string(v.Bytes(j))
+	}
+	x, y := v.Words(i)
+	x2, y2 := v.Words(j)
+	return x == x2 && y == y2
+}
+
 // MapView reads a packed MAP or MULTISET. It is valid as long as its bytes.
 //
 // The packed form is the length of the keys (uint32), then the keys and the values as packed ARRAYs. A MULTISET is a MAP
@@ -253,23 +266,31 @@ func (a *ArrayBuilder) AddFrom(v ArrayView, i int) {
 
 // Append appends the packed value to dst and resets the builder.
 func (a *ArrayBuilder) Append(dst []byte) []byte {
-	dst = binary.LittleEndian.AppendUint32(dst, uint32(a.n))
-	dst = append(dst, a.nulls...)
-	dst = append(dst, a.ends...)
-	dst = append(dst, a.data...)
+	dst = a.pack(dst)
 	a.Reset()
 	return dst
 }
 
+func (a *ArrayBuilder) pack(dst []byte) []byte {
+	dst = binary.LittleEndian.AppendUint32(dst, uint32(a.n))
+	dst = append(dst, a.nulls...)
+	dst = append(dst, a.ends...)
+	return append(dst, a.data...)
+}
+
 func (a *ArrayBuilder) size() int { return 4 + len(a.nulls) + len(a.ends) + len(a.data) }
 
-// MapBuilder makes packed MAPs and MULTISETs: add a key to Keys and its value to Values, in turn. It does not look for
-// keys that are there already.
-type MapBuilder struct{ Keys, Values ArrayBuilder }
+// MapBuilder makes packed MAPs and MULTISETs: add a key to Keys and its value to Values, in turn. Of equal keys the last
+// one's value is kept, at the place of the first, as Flink does.
+type MapBuilder struct {
+	Keys, Values ArrayBuilder
+	first, last  []int // entries of each key, while doubles are dropped
+	packed       []byte
+}
 
 // NewMapBuilder makes the builder of values of the MAP or MULTISET type t.
 func NewMapBuilder(t *Type) *MapBuilder {
-	return &MapBuilder{ArrayBuilder{elem: t.shape.pair.elem}, ArrayBuilder{elem: t.shape.pair2.elem}}
+	return &MapBuilder{Keys: ArrayBuilder{elem: t.shape.pair.elem}, Values: ArrayBuilder{elem: t.shape.pair2.elem}}
 }
 
 // Reset drops the entries so far.
@@ -280,8 +301,54 @@ func (m *MapBuilder) Reset() {
 
 // Append appends the packed value to dst and resets the builder.
 func (m *MapBuilder) Append(dst []byte) []byte {
+	if m.Keys.n > 1 {
+		m.dropDoubles()
+	}
 	dst = binary.LittleEndian.AppendUint32(dst, uint32(m.Keys.size()))
 	return m.Values.Append(m.Keys.Append(dst))
+}
+
+// dropDoubles leaves one entry of each key.
+func (m *MapBuilder) dropDoubles() {
+	m.packed = m.Keys.pack(m.packed[:0])
+	keys := viewArray(m.Keys.elem, m.packed)
+	var seen map[string]int
+	if keys.n > 16 {
+		seen = make(map[string]int, keys.n)
+	}
+	m.first, m.last = m.first[:0], m.last[:0]
+	for i := range keys.n {
+		at := -1
+		if seen == nil {
+			for j, f := range m.first {
+				if keys.equal(f, i) {
+					at = j
+					break
+				}
+			}
+		} else {
+			k := string(appendKeyElem(nil, keys, i))
+			if j, ok := seen[k]; ok {
+				at = j
+			} else {
+				seen[k] = len(m.first)
+			}
+		}
+		if at >= 0 {
+			m.last[at] = i
+			continue
+		}
+		m.first, m.last = append(m.first, i), append(m.last, i)
+	}
+	if len(m.first) == keys.n {
+		return
+	}
+	values := viewArray(m.Values.elem, m.Values.pack(nil))
+	m.Reset()
+	for j, i := range m.last {
+		m.Keys.AddFrom(keys, m.first[j])
+		m.Values.AddFrom(values, i)
+	}
 }
 
 // RowBuilder makes packed ROWs: add the fields in order. It is reused: Append finishes a value and starts the next.
