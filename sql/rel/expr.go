@@ -190,7 +190,8 @@ type PatternRef struct {
 	Variable string // "" = any row of the match
 	Column   int
 	Nav      Nav
-	Offset   int // of Nav; LAST(A.x, 1) has 1
+	Offset   int    // of Nav; LAST(A.x, 1) has 1
+	Name     string // of the column, for messages and EXPLAIN; may be empty
 }
 
 // Nav is the navigation of a PatternRef.
@@ -215,7 +216,7 @@ type PatternAgg struct {
 
 // NewPatternRef makes a reference.
 func NewPatternRef(t *row.Type, variable string, column int, nav Nav, offset int, at Place) *PatternRef {
-	return &PatternRef{common{t, at}, variable, column, nav, offset}
+	return &PatternRef{common{t, at}, variable, column, nav, offset, ""}
 }
 
 // NewPatternAgg makes an aggregate of a pattern.
