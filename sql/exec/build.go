@@ -25,6 +25,24 @@ func New(n rel.Physical, c Context) (Operator, error) {
 		return newDedup(n, c)
 	case *rel.PJoin:
 		return newJoin(n, c)
+	case *rel.PWindowAgg:
+		return newWindowAgg(n, c)
+	case *rel.PWindow:
+		return newWindow(n, c)
+	case *rel.PWindowJoin:
+		return newWindowJoin(n, c)
+	case *rel.PWindowRank:
+		return newWindowRank(n, c)
+	case *rel.PIntervalJoin:
+		return newIntervalJoin(n, c)
+	case *rel.PTemporalJoin:
+		return newTemporalJoin(n, c)
+	case *rel.PTimeSort:
+		return newTimeSort(n, c)
+	case *rel.POverTime:
+		return newOverTime(n, c)
+	case *rel.POverColumn:
+		return newOverColumn(n, c)
 	}
 	return nil, fmt.Errorf("%s: there is no operator for %T yet", n.Common().Id, n)
 }

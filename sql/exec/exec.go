@@ -42,6 +42,10 @@ type Starter interface {
 	Start() error
 }
 
+// Delayer is an Operator whose rows may be behind its own watermark: those behind it see a watermark that is so many ms
+// less.
+type Delayer interface{ Delay() int64 }
+
 // Context is what an operator is given. The constructor of an operator is called twice: at plan time, to declare its
 // stores, and in each subtask, where they are opened. Other methods are for Process, OnWatermark, OnTime, BeforeCommit and
 // Start only.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
+	"time"
 
 	"github.com/millrace-stream/millrace/row"
 	"github.com/millrace-stream/millrace/sql/expr"
@@ -123,46 +124,38 @@ func (g *aggregate) part(s fn.State) fn.State {
 	return fn.State{W: s.W[g.word : g.word+g.acc.Words : g.word+g.acc.Words], S: s.S[g.view : g.view+g.acc.Views : g.view+g.acc.Views]}
 }
 
-// groupAgg is PGroupAgg: the unbounded GROUP BY.
-type groupAgg struct {
-	c        Context
-	n        *rel.PGroupAgg
+// groups keeps what aggregates need beside their accumulators: sets of distinct values, and the values or rows from which MIN,
+// FIRST_VALUE and the like come back when a row is withdrawn.
+type groups struct {
 	agg      *aggregates
 	in       *row.Layout
-	out      *row.Layout
-	keys     *row.KeyEncoder
-	main     *statestore.Table[string, fn.State]
+	retracts bool
 	sets     []set
 	distinct []*statestore.Map[string, string, counts]
 	// values has, for Ordered aggregates, the call's number and a value -> how often; rows has, for Replay, a sequence number
 	// -> a packed row.
-	values *statestore.Map[string, string, int64]
-	rows   *statestore.Map[string, string, packed]
-	orders []*row.KeyEncoder // by call, for Ordered
-	ofArg  []*row.Layout     // by call: the layout that its order decodes to
-	argRow []*row.Row
+	values  *statestore.Map[string, string, int64]
+	rows    *statestore.Map[string, string, packed]
+	orders  []*row.KeyEncoder // by call, for Ordered
+	ofArg   []*row.Layout     // by call: the layout that its order decodes to
+	argRow  []*row.Row
+	changed []uint64 // by set: the calls whose value came or went
 
-	before, after *row.Row // the result
-	changed       []uint64 // by set: the calls whose value came or went
-	store         []func(out *row.Row, s fn.State)
-	key, mapKey   []byte
-	scratch       []byte
-	replayed      *row.Row
+	store    []func(out *row.Row, s fn.State)
+	mapKey   []byte
+	scratch  []byte
+	replayed *row.Row
 }
 
-func newGroupAgg(n *rel.PGroupAgg, c Context) (Operator, error) {
-	in := rel.Layout(n.In[0])
-	o := &groupAgg{c: c, n: n, in: in, out: rel.Layout(n), keys: row.NewKeyEncoder(in, n.Groups...)}
+// newGroups compiles calls and declares their stores. out is the layout that results go to, from column first on.
+func newGroups(c Context, in *row.Layout, calls []rel.AggCall, retracts bool, keys statestore.KeyCodec[string], out *row.Layout, first int, life time.Duration) (*groups, error) {
+	o := &groups{in: in, retracts: retracts}
 	var err error
-	if o.agg, o.sets, err = newAggregates(c.Env(), in, n.Aggs, n.Retracts); err != nil {
-		return nil, err
-	}
-	keys := keysOf(o.keys, in, n.Groups)
-	if o.main, err = openTable(c, "main", keys, statestore.Codec[fn.State](o.agg.codec()), n.TTL); err != nil {
+	if o.agg, o.sets, err = newAggregates(c.Env(), in, calls, retracts); err != nil {
 		return nil, err
 	}
 	for i, s := range o.sets {
-		m, err := openMap(c, fmt.Sprintf("set%d", i), keys, tailKeys(s.enc.Schema()), statestore.Codec[counts](countsCodec{s.counts}), n.TTL)
+		m, err := openMap(c, fmt.Sprintf("set%d", i), keys, tailKeys(s.enc.Schema()), statestore.Codec[counts](countsCodec{s.counts}), life)
 		if err != nil {
 			return nil, err
 		}
@@ -177,7 +170,6 @@ func newGroupAgg(n *rel.PGroupAgg, c Context) (Operator, error) {
 			ordered = true
 			col := g.call.Args[0].(*rel.Column)
 			o.orders[i] = row.NewSortEncoder(in, row.KeyColumn{Column: col.Index})
-			// The accumulator adds a row of the input: what is decoded stands in its column.
 			o.ofArg[i] = row.NewLayout(in.Type(col.Index))
 			o.argRow[i] = o.ofArg[i].New()
 			orders += o.orders[i].Schema() + ";"
@@ -186,33 +178,60 @@ func newGroupAgg(n *rel.PGroupAgg, c Context) (Operator, error) {
 		}
 	}
 	if ordered {
-		if o.values, err = openMap(c, "ord", keys, tailKeys("call, "+orders), statestore.Codec[int64](number{}), n.TTL); err != nil {
+		if o.values, err = openMap(c, "ord", keys, tailKeys("call, "+orders), statestore.Codec[int64](number{}), life); err != nil {
 			return nil, err
 		}
 	}
 	if replay {
-		if o.rows, err = openMap(c, "list", keys, tailKeys("seq"), statestore.Codec[packed](packedOf(in)), n.TTL); err != nil {
+		if o.rows, err = openMap(c, "list", keys, tailKeys("seq"), statestore.Codec[packed](packedOf(in)), life); err != nil {
 			return nil, err
 		}
 	}
-	o.before, o.after, o.replayed = o.out.New(), o.out.New(), in.New()
 	for i := range o.agg.calls {
 		g := &o.agg.calls[i]
-		set := expr.Store(o.out, len(n.Groups)+i, g.acc.Value, fn.Place{})
+		set := expr.Store(out, first+i, g.acc.Value, fn.Place{})
 		o.store = append(o.store, func(out *row.Row, s fn.State) {
 			g.acc.Bind(g.part(s))
 			set(out, nil)
 		})
 	}
-	o.changed = make([]uint64, len(o.sets))
+	o.changed, o.replayed = make([]uint64, len(o.sets)), in.New()
 	return o, nil
 }
 
 // result fills the aggregates' columns of out.
-func (o *groupAgg) result(out *row.Row, s fn.State) {
+func (o *groups) result(out *row.Row, s fn.State) {
 	for _, f := range o.store {
 		f(out, s)
 	}
+}
+
+// groupAgg is PGroupAgg: the unbounded GROUP BY.
+type groupAgg struct {
+	*groups
+	c             Context
+	n             *rel.PGroupAgg
+	out           *row.Layout
+	keys          *row.KeyEncoder
+	main          *statestore.Table[string, fn.State]
+	before, after *row.Row // the result
+	key           []byte
+	pinned        []byte
+}
+
+func newGroupAgg(n *rel.PGroupAgg, c Context) (Operator, error) {
+	in := rel.Layout(n.In[0])
+	o := &groupAgg{c: c, n: n, out: rel.Layout(n), keys: row.NewKeyEncoder(in, n.Groups...)}
+	keys := keysOf(o.keys, in, n.Groups)
+	var err error
+	if o.groups, err = newGroups(c, in, n.Aggs, n.Retracts, keys, o.out, len(n.Groups), n.TTL); err != nil {
+		return nil, err
+	}
+	if o.main, err = openTable(c, "main", keys, statestore.Codec[fn.State](o.agg.codec()), n.TTL); err != nil {
+		return nil, err
+	}
+	o.before, o.after = o.out.New(), o.out.New()
+	return o, nil
 }
 
 // Process is of Operator.
@@ -247,6 +266,7 @@ func (o *groupAgg) Process(_ int, r *row.Row) error {
 	out := o.after
 	out.Time, o.before.Time = r.Time, r.Time
 	if int64(s.W[0]) <= 0 {
+		o.main.Delete(g, k)
 		o.clear(g, k)
 		if !existed {
 			return nil
@@ -278,20 +298,20 @@ func (o *groupAgg) Process(_ int, r *row.Row) error {
 
 // pin copies the views of a result that may lie in memory which an update of the accumulator takes.
 func (o *groupAgg) pin(r *row.Row) {
-	o.scratch = o.scratch[:0]
+	o.pinned = o.pinned[:0]
 	for i := len(o.n.Groups); i < o.out.Len(); i++ {
 		p := o.out.Place(i)
 		if p.Bank != row.Views || r.Null(i) {
 			continue
 		}
-		at := len(o.scratch)
-		o.scratch = append(o.scratch, r.S[p.Index]...)
-		r.S[p.Index] = o.scratch[at:len(o.scratch):len(o.scratch)]
+		at := len(o.pinned)
+		o.pinned = append(o.pinned, r.S[p.Index]...)
+		r.S[p.Index] = o.pinned[at:len(o.pinned):len(o.pinned)]
 	}
 }
 
 // add counts a row in.
-func (o *groupAgg) add(g statestore.Group, k string, s *fn.State, r *row.Row) {
+func (o *groups) add(g statestore.Group, k string, s *fn.State, r *row.Row) {
 	o.countDistinct(g, k, r, 1)
 	for i := range o.agg.calls {
 		a := &o.agg.calls[i]
@@ -323,7 +343,7 @@ const beyond = "\xff\xff\xff\xff\xff\xff\xff\xff\xff"
 
 // matters says whether a row matters to a call: it passes the filter and, with DISTINCT, is the first (or was the last) of
 // its value, as countDistinct has found out.
-func (o *groupAgg) matters(a *aggregate, r *row.Row) bool {
+func (o *groups) matters(a *aggregate, r *row.Row) bool {
 	if a.distinct >= 0 {
 		return o.changed[a.distinct]>>uint(a.bit)&1 != 0
 	}
@@ -331,7 +351,7 @@ func (o *groupAgg) matters(a *aggregate, r *row.Row) bool {
 }
 
 // countDistinct counts a row in the sets of distinct values, and notes for which calls its value came or went.
-func (o *groupAgg) countDistinct(g statestore.Group, k string, r *row.Row, by int64) {
+func (o *groups) countDistinct(g statestore.Group, k string, r *row.Row, by int64) {
 	for i := range o.sets {
 		set := &o.sets[i]
 		o.mapKey = set.enc.Append(o.mapKey[:0], r)
@@ -357,7 +377,7 @@ func (o *groupAgg) countDistinct(g statestore.Group, k string, r *row.Row, by in
 			any = any || c != 0
 		}
 		switch {
-		case any && (o.n.Retracts || o.changed[i] != 0): // without withdrawals it only matters that it is there
+		case any && (o.retracts || o.changed[i] != 0): // without withdrawals it only matters that it is there
 			o.distinct[i].Put(g, k, view(o.mapKey), counts{n})
 		case !any && was != nil:
 			o.distinct[i].Delete(g, k, view(o.mapKey))
@@ -366,13 +386,13 @@ func (o *groupAgg) countDistinct(g statestore.Group, k string, r *row.Row, by in
 }
 
 // valueKey is the key of an argument in the store of ordered values.
-func (o *groupAgg) valueKey(call int, r *row.Row) []byte {
+func (o *groups) valueKey(call int, r *row.Row) []byte {
 	o.mapKey = o.orders[call].Append(append(o.mapKey[:0], byte(call>>8), byte(call)), r)
 	return o.mapKey
 }
 
 // retract takes a row out.
-func (o *groupAgg) retract(g statestore.Group, k string, s *fn.State, r *row.Row) {
+func (o *groups) retract(g statestore.Group, k string, s *fn.State, r *row.Row) {
 	o.countDistinct(g, k, r, -1)
 	if o.rows != nil {
 		o.forget(g, k, r)
@@ -411,7 +431,7 @@ func (o *groupAgg) retract(g statestore.Group, k string, s *fn.State, r *row.Row
 }
 
 // extreme sets the accumulator of a MIN or MAX to the first or last value that is left.
-func (o *groupAgg) extreme(g statestore.Group, k string, call int, s fn.State) {
+func (o *groups) extreme(g statestore.Group, k string, call int, s fn.State) {
 	a := &o.agg.calls[call]
 	clear(s.W)
 	clear(s.S)
@@ -440,7 +460,7 @@ func (o *groupAgg) extreme(g statestore.Group, k string, call int, s fn.State) {
 }
 
 // forget drops the first row of the list that is equal to r.
-func (o *groupAgg) forget(g statestore.Group, k string, r *row.Row) {
+func (o *groups) forget(g statestore.Group, k string, r *row.Row) {
 	o.scratch = o.in.Pack(o.scratch[:0], r)
 	found := ""
 	o.rows.All(g, k, func(at string, v *packed) bool {
@@ -456,7 +476,7 @@ func (o *groupAgg) forget(g statestore.Group, k string, r *row.Row) {
 }
 
 // replay computes the aggregates anew that go by the rows in their order.
-func (o *groupAgg) replay(g statestore.Group, k string, s *fn.State) {
+func (o *groups) replay(g statestore.Group, k string, s *fn.State) {
 	seen := map[string]bool{}
 	for i := range o.agg.calls {
 		a := &o.agg.calls[i]
@@ -490,9 +510,8 @@ func (o *groupAgg) replay(g statestore.Group, k string, s *fn.State) {
 	}
 }
 
-// clear forgets a group.
-func (o *groupAgg) clear(g statestore.Group, k string) {
-	o.main.Delete(g, k)
+// clear forgets what is kept of a group.
+func (o *groups) clear(g statestore.Group, k string) {
 	for _, m := range o.distinct {
 		m.Clear(g, k)
 	}

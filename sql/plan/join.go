@@ -192,7 +192,7 @@ func (p *planner) windowJoin(n *rel.Join, left, right rel.Physical, on sides) re
 	if retracts(left) || retracts(right) {
 		return nil
 	}
-	j := &rel.PWindowJoin{Phys: p.joined(n, left, right), Kind: n.Kind, Start: [2]int{lw.start, rw.start}, End: [2]int{lw.end, rw.end}, Cond: conjunction(on.rest...)}
+	j := &rel.PWindowJoin{Phys: p.joined(n, left, right), Kind: n.Kind, Spec: lw.spec, Start: [2]int{lw.start, rw.start}, End: [2]int{lw.end, rw.end}, Cond: conjunction(on.rest...)}
 	for _, k := range on.keys {
 		if k.left != lw.start && k.left != lw.end && k.left != lw.time {
 			j.Keys[0], j.Keys[1] = append(j.Keys[0], k.left), append(j.Keys[1], k.right)
@@ -553,4 +553,3 @@ func merged(a, b map[string]string) map[string]string {
 	}
 	return out
 }
-

@@ -87,7 +87,7 @@ func (p *planner) rankNode(over *rel.Over, in rel.Physical, from, to int64, toCo
 				rest = append(rest, c)
 			}
 		}
-		return p.changes(p.add(&rel.PWindowRank{Phys: base, Start: w.start, End: w.end, Partition: rest, Order: over.Order, From: from, To: to, Rank: withRank}, alive, w))
+		return p.changes(p.add(&rel.PWindowRank{Phys: base, Start: w.start, End: w.end, Spec: w.spec, Partition: rest, Order: over.Order, From: from, To: to, Rank: withRank}, alive, w))
 	}
 	if from == 1 && to == 1 && toColumn < 0 && !withRank && len(over.Order) == 1 && !retracts(in) {
 		k := over.Order[0]

@@ -25,6 +25,7 @@ func (p *planner) windowTime(what string, in rel.Physical, spec *rel.WindowSpec,
 		return false
 	}
 	spec.Proc = t.Mark() == row.Proctime
+	spec.LTZ = t.Kind() == row.KindTimestampLTZ
 	return true
 }
 

@@ -170,6 +170,8 @@ type WindowSpec struct {
 	// Partition of SESSION(TABLE t PARTITION BY ..).
 	Partition []int
 	Proc      bool // over processing time
+	// LTZ: the time is a TIMESTAMP_LTZ, so windows lie in the wall clock of the session's zone.
+	LTZ bool
 }
 
 // GroupWindow is a window in GROUP BY.

@@ -190,17 +190,18 @@ type (
 	// PWindowJoin joins rows of equal windows and Keys. The rows of a window come at its end.
 	PWindowJoin struct {
 		Phys
-		Kind    JoinKind
-		Keys    [2][]int // without the window columns, by side, each over its own side
-		Start   [2]int
-		End     [2]int
-		Cond    Expr // what is left, over both sides
-		NotNull []bool
+		Kind  JoinKind
+		Keys  [2][]int // without the window columns, by side, each over its own side
+		Start [2]int
+		End   [2]int
+		Cond  Expr // what is left, over both sides
+		Spec  WindowSpec
 	}
 	// PWindowRank is Top-N in a window, or deduplication in it: rows From to To (from 1) of each window and Partition.
 	PWindowRank struct {
 		Phys
 		Start, End int
+		Spec       WindowSpec
 		Partition  []int // without the window columns
 		Order      []SortKey
 		From, To   int64

@@ -1,0 +1,357 @@
+package exec
+
+import (
+	"encoding/binary"
+	"math"
+	"slices"
+
+	"github.com/millrace-stream/millrace/row"
+	"github.com/millrace-stream/millrace/sql/fn"
+	"github.com/millrace-stream/millrace/sql/rel"
+	"github.com/millrace-stream/millrace/statestore"
+)
+
+// windowing is how windows lie: pure arithmetic. Windows over TIMESTAMP_LTZ lie in the wall clock of the session's zone; all
+// window bounds here are in it, and only timers are converted.
+type windowing struct {
+	spec rel.WindowSpec
+	zone *row.Zone // nil = no conversion
+	col  int
+	word int
+}
+
+// newWindowing: in is nil where rows bring their window along.
+func newWindowing(spec rel.WindowSpec, in *row.Layout, env *fn.Env) windowing {
+	w := windowing{spec: spec, col: spec.Time}
+	if in != nil {
+		w.word = in.Place(spec.Time).Index
+	}
+	if spec.LTZ && !env.Zone.IsUTC() {
+		w.zone = env.Zone
+	}
+	return w
+}
+
+// time is the time of a row, on the wall clock of its windows.
+func (w *windowing) time(r *row.Row, env *fn.Env) int64 {
+	if w.spec.Proc {
+		return w.local(env.Now)
+	}
+	if r.Null(w.col) {
+		panic(&fn.Failure{Message: "a window over a time that is NULL; filter such rows out, or give them a time in a computed column"})
+	}
+	return w.local(r.Int64(w.word))
+}
+
+func (w *windowing) local(instant int64) int64 {
+	if w.zone == nil {
+		return instant
+	}
+	return w.zone.Local(instant)
+}
+
+// instant is the time at which a wall-clock time is reached.
+func (w *windowing) instant(local int64) int64 {
+	if w.zone == nil || local == math.MaxInt64 {
+		return local
+	}
+	return w.zone.Instant(local)
+}
+
+// due is the instant from which on the watermark is behind the last ms of a window.
+func (w *windowing) due(end int64) int64 {
+	if w.zone == nil {
+		return end - 1
+	}
+	return w.zone.InstantLater(end - 1)
+}
+
+// windows calls f for each window of a time, the newest first.
+func (w *windowing) windows(at int64, f func(start, end int64)) {
+	s := &w.spec
+	switch s.Kind {
+	case rel.Tumble:
+		start := at - row.FloorMod(at-s.Offset, s.Size)
+		f(start, start+s.Size)
+	case rel.Hop:
+		for start := at - row.FloorMod(at-s.Offset, s.Slide); start > at-s.Size; start -= s.Slide {
+			f(start, start+s.Size)
+		}
+	case rel.Cumulate:
+		start := at - row.FloorMod(at-s.Offset, s.Size)
+		for end := start + s.Size; end > at; end -= s.Slide {
+			f(start, end)
+		}
+	}
+}
+
+// startOf is the start of the window with this end.
+func (w *windowing) startOf(end int64) int64 {
+	s := &w.spec
+	if s.Kind == rel.Cumulate {
+		return end - 1 - row.FloorMod(end-1-s.Offset, s.Size)
+	}
+	return end - s.Size
+}
+
+// windowKeys is the codec of keys of map stores that belong to a window: its end, then the key.
+type windowKeys struct{ rowKeys }
+
+// Decode is of statestore.KeyCodec.
+func (k windowKeys) Decode(src []byte) (string, []byte, error) {
+	if len(src) < 8 {
+		return "", nil, statestore.ErrCorrupt
+	}
+	_, rest, err := k.rowKeys.Decode(src[8:])
+	if err != nil {
+		return "", nil, err
+	}
+	return string(src[:len(src)-len(rest)]), rest, nil
+}
+
+// Schema is of statestore.KeyCodec.
+func (k windowKeys) Schema() string { return "end, " + k.rowKeys.Schema() }
+
+func appendEnd(dst []byte, end int64) []byte {
+	return binary.BigEndian.AppendUint64(dst, uint64(end)^1<<63)
+}
+
+// windowAgg is PWindowAgg but for sessions: an accumulator for each window and key. The rows of a window come at its end,
+// in the order of the keys.
+type windowAgg struct {
+	*groups
+	c      Context
+	n      *rel.PWindowAgg
+	win    windowing
+	out    *row.Layout
+	keys   *row.KeyEncoder
+	ofKey  *row.Layout
+	keyRow *row.Row
+	main   *statestore.Windows[string, fn.State]
+	spec   statestore.Spec
+	result *row.Row
+	key    []byte
+	both   []byte // window end and key
+	maps   bool   // there is more than accumulators
+	fires  []firing
+	end    int // word of the window's end, where rows bring it along
+}
+
+type firing struct {
+	g     statestore.Group
+	key   string
+	state fn.State
+}
+
+func newWindowAgg(n *rel.PWindowAgg, c Context) (Operator, error) {
+	if !n.Attached && n.Spec.Kind == rel.Session {
+		return newSessionAgg(n, c)
+	}
+	in := rel.Layout(n.In[0])
+	o := &windowAgg{c: c, n: n, out: rel.Layout(n), keys: row.NewKeyEncoder(in, n.Groups...)}
+	cols := n.Groups
+	if n.Attached {
+		// The start is part of the key: that of a session does not follow from the end.
+		cols = append(slices.Clone(cols), n.Start)
+		o.keys = row.NewKeyEncoder(in, cols...)
+		o.end = in.Place(n.End).Index
+		o.win = newWindowing(n.Spec, nil, c.Env())
+	} else {
+		o.win = newWindowing(n.Spec, in, c.Env())
+	}
+	keys := keysOf(o.keys, in, cols).(rowKeys)
+	o.ofKey, o.keyRow = keys.layout, keys.layout.New()
+	var err error
+	if o.groups, err = newGroups(c, in, n.Aggs, n.Retracts, windowKeys{keys}, o.out, len(n.Groups), 0); err != nil {
+		return nil, err
+	}
+	o.maps = len(o.distinct) > 0 || o.values != nil || o.rows != nil
+	codec := statestore.Codec[fn.State](o.agg.codec())
+	spec, open := c.Store(StoreSpec{Name: "windows", Kind: statestore.KindWindows, Key: keys.Schema(), Value: codec.Schema(), Windows: windowsText(n)})
+	if open {
+		o.spec = spec
+		if o.main, err = statestore.NewWindows(c.State(), spec, statestore.KeyCodec[string](keys), codec); err != nil {
+			return nil, err
+		}
+	}
+	o.result = o.out.New()
+	return o, nil
+}
+
+func windowsText(n *rel.PWindowAgg) string {
+	if n.Attached {
+		return "attached"
+	}
+	return n.Spec.Kind.String()
+}
+
+// Start is of Starter.
+func (o *windowAgg) Start() error {
+	o.arm()
+	return nil
+}
+
+// arm asks to be called at the end of the earliest window.
+func (o *windowAgg) arm() {
+	end, ok := o.main.Next()
+	if !ok {
+		return
+	}
+	if o.n.Spec.Proc {
+		o.c.DueProcessing(o.win.due(end) + 1)
+		return
+	}
+	o.c.Due(o.win.due(end))
+}
+
+// now is how far time has come.
+func (o *windowAgg) now() int64 {
+	if o.n.Spec.Proc {
+		return o.c.Env().Now - 1
+	}
+	return o.c.Watermark()
+}
+
+// Process is of Operator.
+func (o *windowAgg) Process(input int, r *row.Row) error {
+	o.key = o.keys.Append(o.key[:0], r)
+	g := o.c.Group(o.key)
+	late, any := 0, false
+	one := func(end int64) {
+		if o.win.due(end) <= o.now() || end <= o.main.Horizon() {
+			late++
+			return
+		}
+		any = true
+		o.one(end, g, r)
+	}
+	if o.n.Attached {
+		one(r.Int64(o.end))
+	} else {
+		o.win.windows(o.win.time(r, o.c.Env()), func(_, end int64) { one(end) })
+	}
+	if !any && late > 0 {
+		o.c.Late(input, r)
+	}
+	return nil
+}
+
+// one adds a row to a window, or takes it out.
+func (o *windowAgg) one(end int64, g statestore.Group, r *row.Row) {
+	s, existed := o.main.Update(end, g, view(o.key))
+	if !existed {
+		o.agg.init(s)
+		o.arm()
+	}
+	k := ""
+	if o.maps {
+		o.both = append(appendEnd(o.both[:0], end), o.key...)
+		k = view(o.both)
+	}
+	if r.Kind.Adds() {
+		s.W[0]++
+		o.add(g, k, s, r)
+		return
+	}
+	s.W[0]--
+	o.retract(g, k, s, r)
+}
+
+// OnWatermark is of Timed.
+func (o *windowAgg) OnWatermark(_, watermark int64) error { return o.fire(watermark) }
+
+// OnTime is of ProcTimed.
+func (o *windowAgg) OnTime(now int64) error { return o.fire(now - 1) }
+
+func (o *windowAgg) fire(upTo int64) error {
+	for {
+		end, ok := o.main.Next()
+		if !ok || o.win.due(end) > upTo {
+			break
+		}
+		o.fires = o.fires[:0]
+		if err := o.main.Each(end, func(g statestore.Group, k string, v *fn.State) error {
+			o.fires = append(o.fires, firing{g, k, *v})
+			return nil
+		}); err != nil {
+			return err
+		}
+		slices.SortFunc(o.fires, func(a, b firing) int {
+			if a.key < b.key {
+				return -1
+			}
+			if a.key > b.key {
+				return 1
+			}
+			return 0
+		})
+		for i := range o.fires {
+			f := &o.fires[i]
+			if err := o.c.Atomic(f.g, o.win.instant(end)-1, []byte(f.key), func() error { return o.emit(end, f) }); err != nil {
+				return err
+			}
+		}
+		o.main.Drop(end)
+	}
+	o.arm()
+	return nil
+}
+
+// emit puts out the result of a window and key.
+func (o *windowAgg) emit(end int64, f *firing) error {
+	if o.maps {
+		o.both = append(appendEnd(o.both[:0], end), f.key...)
+		defer o.clear(f.g, view(o.both))
+	}
+	if int64(f.state.W[0]) <= 0 {
+		return nil
+	}
+	fillKey(o.keys, o.ofKey, o.keyRow, f.key, o.out, o.result, len(o.n.Groups))
+	start := int64(0)
+	if o.n.Attached {
+		start = o.keyRow.Int64(o.ofKey.Place(len(o.n.Groups)).Index)
+	} else {
+		start = o.win.startOf(end)
+	}
+	o.groups.result(o.result, f.state)
+	o.properties(o.result, start, end)
+	o.result.Kind, o.result.Time = row.Insert, o.win.instant(end)-1
+	return o.c.Emit(o.result)
+}
+
+// properties sets the columns of the window.
+func (o *windowAgg) properties(out *row.Row, start, end int64) {
+	windowProperties(o.n.Props, o.out, len(o.n.Groups)+len(o.n.Aggs), out, &o.win, start, end)
+}
+
+func windowProperties(props []rel.WindowProp, l *row.Layout, first int, out *row.Row, win *windowing, start, end int64) {
+	for i, p := range props {
+		c := first + i
+		w := l.Place(c).Index
+		out.ClearNull(c)
+		switch p {
+		case rel.WindowStart:
+			out.SetInt64(w, start)
+		case rel.WindowEnd:
+			out.SetInt64(w, end)
+		case rel.WindowTime:
+			if l.Type(c).Kind() == row.KindTimestampLTZ {
+				out.SetInt64(w, win.due(end))
+			} else {
+				out.SetInt64(w, end-1)
+			}
+		case rel.WindowProcTime:
+			out.SetInt64(w, win.due(end))
+		}
+	}
+}
+
+// fillKey sets the first n columns of out from an encoded key.
+func fillKey(enc *row.KeyEncoder, ofKey *row.Layout, scratch *row.Row, key string, l *row.Layout, out *row.Row, n int) {
+	if _, err := enc.Decode([]byte(key), ofKey, scratch); err != nil {
+		damaged("a window", err)
+	}
+	for i := range n {
+		l.CopyColumn(out, i, ofKey, scratch, i)
+	}
+}
