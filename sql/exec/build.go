@@ -37,6 +37,8 @@ func New(n rel.Physical, c Context) (Operator, error) {
 		return newIntervalJoin(n, c)
 	case *rel.PTemporalJoin:
 		return newTemporalJoin(n, c)
+	case *rel.PMatch:
+		return newMatch(n, c)
 	case *rel.PTimeSort:
 		return newTimeSort(n, c)
 	case *rel.POverTime:

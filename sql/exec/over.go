@@ -127,6 +127,14 @@ func (o *overCalls) fill(r *row.Row, st fn.State, p *position) *row.Row {
 	return o.row
 }
 
+// wholeFrame gives an unbounded frame a bound that no row reaches if there are DISTINCT calls, which need all rows.
+func wholeFrame(f rel.Frame, calls []rel.AggCall) rel.Frame {
+	if f.From < 0 && slices.ContainsFunc(calls, func(c rel.AggCall) bool { return c.Distinct }) {
+		f.From = math.MaxInt64
+	}
+	return f
+}
+
 // overTime is POverTime: OVER ordered by time. Rows come when the watermark passes their time.
 type overTime struct {
 	c       Context
@@ -153,6 +161,7 @@ const (
 
 func newOverTime(n *rel.POverTime, c Context) (Operator, error) {
 	in := rel.Layout(n.In[0])
+	n = &rel.POverTime{Phys: n.Phys, Partition: n.Partition, Order: n.Order, Frame: wholeFrame(n.Frame, n.Calls), Calls: n.Calls, Proc: n.Proc}
 	o := &overTime{c: c, n: n, in: in, keys: row.NewKeyEncoder(in, n.Partition...), word: in.Place(n.Order[0].Column).Index}
 	var err error
 	if o.calls, err = newOverCalls(c, in, rel.Layout(n), n.Calls, n.Frame, n.Order); err != nil {
@@ -400,6 +409,7 @@ type overColumn struct {
 
 func newOverColumn(n *rel.POverColumn, c Context) (Operator, error) {
 	in := rel.Layout(n.In[0])
+	n = &rel.POverColumn{Phys: n.Phys, Partition: n.Partition, Order: n.Order, Frame: wholeFrame(n.Frame, n.Calls), Calls: n.Calls, Retracts: n.Retracts, TTL: n.TTL}
 	o := &overColumn{c: c, n: n, in: in, out: rel.Layout(n), keys: row.NewKeyEncoder(in, n.Partition...)}
 	var err error
 	if o.calls, err = newOverCalls(c, in, o.out, n.Calls, n.Frame, n.Order); err != nil {
