@@ -4,11 +4,7 @@
 // It knows no query and no clock: what changes from record to record comes from an [Env].
 package fn
 
-import (
-	"time"
-
-	"github.com/millrace-stream/millrace/row"
-)
+import "github.com/millrace-stream/millrace/row"
 
 // Kind is what a function is called on.
 type Kind uint8
@@ -26,8 +22,8 @@ type Nulls uint8
 
 // The treatments.
 const (
-	Strict Nulls = iota // NULL if an argument is NULL: the compiler adds the test, the closure sees values only
-	Custom              // the closure looks at NULL itself
+	Strict Nulls = iota // NULL if an argument is NULL
+	Custom              // it looks at NULL itself
 	Never               // like Custom, and the result is never NULL
 )
 
@@ -57,9 +53,9 @@ type Func struct {
 	Purity  Purity
 	// Fails says that it may fail at run time (a Failure): the compiler keeps the span of the call.
 	Fails bool
-	// Compile makes the closure of a scalar function. args have the types of Resolved.Args. With Nulls Strict the result is
-	// only called when no argument is NULL, by the wrapper that the compiler of expressions adds: closures of arguments are
-	// to be called once each, and their ok ignored.
+	// Compile makes the closure of a scalar function. args have the types of Resolved.Args, apart from nullability. The
+	// closure tests NULL itself, also with Nulls Strict. Constant arguments (Code.Const) may be evaluated at once. An error
+	// means that the call is wrong and is shown at its place.
 	Compile func(env *Env, args []Code, result *row.Type) (Code, error)
 	// Agg is set for aggregates.
 	Agg *Agg
@@ -111,6 +107,8 @@ type Code struct {
 	Type *row.Type
 	// Const says that the value does not depend on the row: the closure may be called with nil, at compile time too.
 	Const bool
+	// Column is set for a bare column, so that operators on it need no call.
+	Column *ColumnAt
 	// Cond: BOOLEAN.
 	Cond func(r *row.Row) Tri
 	// Int: TINYINT to BIGINT, DATE (days), TIME (ms), INTERVAL (ms, months), TIMESTAMP and TIMESTAMP_LTZ of 0 to 3 digits
@@ -126,6 +124,9 @@ type Code struct {
 	Bytes func(r *row.Row) (v []byte, ok bool)
 }
 
+// ColumnAt is where a bare column lies: its number, for the null bit, and its first word or its view.
+type ColumnAt struct{ Index, At int }
+
 // Env is what closures of one subtask share. The operator sets Now and resets Arena for each record.
 type Env struct {
 	// Now is the processing time of the running record, ms since the epoch.
@@ -133,11 +134,19 @@ type Env struct {
 	// Watermark is that of the running operator, for CURRENT_WATERMARK; math.MinInt64 = none.
 	Watermark int64
 	// Zone is table.local-time-zone.
-	Zone *time.Location
+	Zone *row.Zone
 	// Arena holds results of functions until the record has been processed.
 	Arena Arena
 	// Rand gives RAND, RAND_INTEGER and UUID their bits: seeded by who makes the Env.
 	Rand func() uint64
+	// Place is that of the call being compiled: functions that fail put it into their Failure.
+	Place Place
+}
+
+// Place is the byte range of an expression in its text. Source is the text, for who makes the message.
+type Place struct {
+	Source     any
+	Start, End int
 }
 
 // Arena is a bump allocator for bytes that live as long as the running record.
@@ -170,11 +179,14 @@ func (a *Arena) Keep(b []byte) []byte {
 type Failure struct {
 	// Message says what happened with the value in it: `cast 'abc' to INT: it is no number`.
 	Message string
-	// Span is the byte range of the expression in its text, {0, 0} until the compiler has set it.
-	Start, End int
+	// Place is that of the expression, zero if it has none.
+	Place
 }
 
 func (f *Failure) Error() string { return f.Message }
+
+// Expected tells the runtime that the data are to blame, and no fault of a program.
+func (f *Failure) Expected() {}
 
 // Store says what an aggregate needs beside its accumulator when rows are withdrawn from it.
 type Store uint8
