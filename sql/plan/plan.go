@@ -49,6 +49,7 @@ func Script(sinks []*rel.Sink, opts Options) (*rel.Plan, []*diag.Error) {
 		p.place(out)
 	}
 	p.name(out)
+	p.preflight(out)
 	out.Warnings = p.warnings
 	return out, nil
 }

@@ -1,0 +1,112 @@
+package plan
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/millrace-stream/millrace/sql/rel"
+)
+
+// Explain is the text of EXPLAIN: the operators of each sink, inputs below and indented, with what they give. A node that is
+// read twice is written once.
+func Explain(p *rel.Plan) string {
+	var b strings.Builder
+	e := explainer{b: &b, numbers: map[rel.Physical]int{}, readers: map[rel.Physical]int{}}
+	for _, s := range p.Sinks {
+		e.count(s)
+	}
+	for i, s := range p.Sinks {
+		if i > 0 {
+			b.WriteByte('\n')
+		}
+		e.node(s, 0)
+	}
+	for _, w := range p.Warnings {
+		fmt.Fprintf(&b, "warning %s: %s\n", w.Code, w.Message)
+	}
+	return b.String()
+}
+
+type explainer struct {
+	b       *strings.Builder
+	numbers map[rel.Physical]int
+	readers map[rel.Physical]int
+}
+
+func (e *explainer) count(n rel.Physical) {
+	if e.readers[n]++; e.readers[n] > 1 {
+		return
+	}
+	for _, in := range n.Common().In {
+		e.count(in)
+	}
+}
+
+func (e *explainer) node(n rel.Physical, depth int) {
+	indent := strings.Repeat("  ", depth)
+	if k, ok := e.numbers[n]; ok {
+		fmt.Fprintf(e.b, "%s(see %d)\n", indent, k)
+		return
+	}
+	mark := ""
+	if e.readers[n] > 1 {
+		e.numbers[n] = len(e.numbers) + 1
+		mark = fmt.Sprintf("%d: ", e.numbers[n])
+	}
+	c := n.Common()
+	line := indent + mark + n.String()
+	for _, s := range []string{c.Id, Kinds(c.Kinds, c.Form), keysText(c), dist(n)} {
+		if s != "" {
+			line += "   " + s
+		}
+	}
+	e.b.WriteString(line + "\n")
+	for _, in := range c.In {
+		e.node(in, depth+1)
+	}
+}
+
+// Kinds is what rows a node gives: I, U, D, and the form of updates.
+func Kinds(k rel.Kinds, f rel.Form) string {
+	var parts []string
+	for i, s := range []string{"I", "U", "D"} {
+		if k&(1<<i) != 0 {
+			parts = append(parts, s)
+		}
+	}
+	s := strings.Join(parts, ",")
+	if k&rel.Updates != 0 && f == rel.After {
+		s += " after"
+	}
+	return s
+}
+
+func keysText(c *rel.Phys) string {
+	if len(c.UpsertKeys) == 0 || c.Kinds == rel.Inserts {
+		return ""
+	}
+	var parts []string
+	for _, k := range c.UpsertKeys {
+		var names []string
+		for _, col := range k {
+			names = append(names, c.Out.Names[col])
+		}
+		parts = append(parts, "uk("+strings.Join(names, ", ")+")")
+	}
+	return strings.Join(parts, " ")
+}
+
+func dist(n rel.Physical) string {
+	d := n.Common().Dist
+	switch d.Kind {
+	case rel.SingleDist:
+		return "single"
+	case rel.KeyedDist:
+		var names []string
+		for _, c := range d.Keys {
+			names = append(names, n.Schema().Names[c])
+		}
+		return "keyed(" + strings.Join(names, ", ") + ")"
+	}
+	return ""
+}
