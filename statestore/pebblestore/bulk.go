@@ -227,7 +227,7 @@ func (b *bulk) Commit(m statestore.Meta) error {
 	if err != nil {
 		return s.fault("write", err)
 	}
-	if err := s.db.Ingest(context.WithoutCancel(b.ctx), paths); err != nil {
+	if err := errors.Join(s.reads.end(), s.db.Ingest(context.WithoutCancel(b.ctx), paths)); err != nil {
 		return s.fault("write", err)
 	}
 	if err := s.fail.get(); err != nil { // see guardDir

@@ -242,7 +242,7 @@ func (v *view) Close() error {
 	for it := range v.s.iters {
 		_ = it.Close()
 	}
-	if err := v.s.db.Close(); err != nil {
+	if err := errors.Join(v.s.reads.end(), v.s.db.Close()); err != nil {
 		return fmt.Errorf("close snapshot %s: %w", v.s.path, err)
 	}
 	return nil
