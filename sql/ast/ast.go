@@ -61,7 +61,8 @@ type Ident struct {
 	// Name is the name itself, without back-quotes.
 	Name string
 	// Env is the text that stood in the source when the name came wholly or partly from the environment, for example
-	// ${TABLE} or `t_${SUFFIX}`. It is shown in place of the name. Empty otherwise.
+	// ${TABLE} or `t_${SUFFIX}`. It is shown in place of the name. Empty otherwise. When one ${TABLE} gave several
+	// parts of a Name, as db.t, each of them has it, and the same span.
 	Env string
 }
 
@@ -69,8 +70,6 @@ type Ident struct {
 type Name struct {
 	Span
 	Parts []Ident
-	// Env is the source text when one ${NAME} gave all parts. Empty otherwise.
-	Env string
 }
 
 // Option is one 'key' = 'value' of WITH or of a hint.

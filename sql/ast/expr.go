@@ -132,7 +132,7 @@ type Unary struct {
 // InfixOp is the operator of an Infix.
 type InfixOp uint8
 
-// The infix operators, loosest first.
+// The infix operators.
 const (
 	Or InfixOp = iota
 	And
@@ -152,12 +152,6 @@ const (
 	ImmediatelySucceeds
 	MemberOf
 	SubmultisetOf
-	MultisetUnion
-	MultisetUnionAll
-	MultisetIntersect
-	MultisetIntersectAll
-	MultisetExcept
-	MultisetExceptAll
 	Add
 	Subtract
 	Concat
@@ -330,7 +324,7 @@ type Case struct {
 	Else Expr
 }
 
-// When is one branch of a Case. In the form with an operand Cond may be a list of values, a *Row that is not Explicit.
+// When is one branch of a Case. WHEN a, b THEN x is read as two branches with the same Then.
 type When struct {
 	Span
 	Cond, Then Expr

@@ -53,10 +53,10 @@ type SetOp struct {
 	Left, Right Query
 }
 
-// Values is VALUES (..), (..). A row of one value need not have parentheses.
+// Values is VALUES (..), (..). A row of one value need not have parentheses in the text.
 type Values struct {
 	Span
-	Rows []Expr
+	Rows []*Row
 }
 
 // TableQuery is TABLE name in the place of a query.

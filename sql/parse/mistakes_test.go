@@ -1,0 +1,3 @@
+package parse
+
+var mistakes = []struct{ text, want string }{}
