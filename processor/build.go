@@ -17,8 +17,10 @@ type builder struct {
 	task *task.Task
 	x    *task.Exec
 	memo map[*node]any // steps of operators with several inputs
-	errs []error
-	open []func() error
+	// shared has what Shared made.
+	shared map[any]any
+	errs   []error
+	open   []func() error
 }
 
 func (s *sub) newTask(env task.Env) (*task.Task, error) {

@@ -306,7 +306,7 @@ func (t *Topology) cut() ([]*sub, []error) {
 			}
 			ready := true
 			for _, in := range s.inputs {
-				if f := in.source.from; f != nil && of(f).id < 0 {
+				if f := in.source.from; f != nil && f != in && of(f).id < 0 {
 					ready = false
 				}
 			}
@@ -323,7 +323,7 @@ func (t *Topology) cut() ([]*sub, []error) {
 					continue
 				}
 				for _, in := range s.inputs {
-					if f := in.source.from; f != nil && of(f).id < 0 {
+					if f := in.source.from; f != nil && f != in && of(f).id < 0 {
 						errs = append(errs, fmt.Errorf("%s: %s %q: a stream from before it is joined with one from behind it, so it would feed itself; put a KeyBy on the other stream too", f.site, f.kind, f.id))
 					}
 				}
@@ -525,6 +525,9 @@ func (t *Topology) Plan() (*task.Plan, error) {
 	stores := map[statestore.ID]string{}
 	sources := 0
 	for _, n := range t.nodes {
+		if n.source != nil && n.source.from == n {
+			sources++ // Generate
+		}
 		if n.source != nil && !n.source.internal {
 			sources++
 			if other := read[n.source.topic]; other != nil && other.id != n.id {

@@ -160,6 +160,13 @@ func fatal(err error) (*Error, bool) {
 	return e, ok
 }
 
+// Expected is a value to panic with that means no fault of a program but one of its data: code that computes values does so
+// where errors as results would cost too much. It is a failure of the operator that runs, without a stack.
+type Expected interface {
+	error
+	Expected()
+}
+
 // panicked turns a recovered panic into what it means.
 func (x *Exec) panicked(r any) error {
 	if f, ok := r.(*statestore.Fault); ok {
@@ -170,6 +177,9 @@ func (x *Exec) panicked(r any) error {
 			return x.locate(&Error{Kind: Data, Cause: m})
 		}
 		return &Failure{op: x.Op, class: UserCode, err: m}
+	}
+	if e, ok := r.(Expected); ok && x.Op >= 0 {
+		return &Failure{op: x.Op, class: UserCode, err: e}
 	}
 	err, ok := r.(error)
 	if ok {
@@ -223,6 +233,9 @@ func (x *Exec) begin(m *mark) {
 		t.env.State.Begin()
 	}
 	m.outs, m.arena, m.c = len(t.outs), t.arena.mark(), t.c
+	for _, f := range t.onStep {
+		f()
+	}
 }
 
 func (x *Exec) end() {

@@ -105,6 +105,7 @@ type Node struct {
 	ahead   int64 // of Advance
 	own     *Assigner
 	hold    int64 // of Hold
+	delay   int64 // of Delay
 	t       *Task
 }
 
@@ -139,13 +140,25 @@ func (n *Node) Hold(at int64) {
 	}
 }
 
+// Delay says that values which this node sends on may be so many ms behind its own watermark: those behind it see a
+// watermark that is as much less. It is to be called before the task starts.
+func (n *Node) Delay(ms int64) { n.delay = ms }
+
+// out is the watermark that those behind the node see.
+func (n *Node) out() int64 {
+	if n.delay == 0 || n.Watermark == never || n.Watermark < unset+n.delay {
+		return n.Watermark
+	}
+	return n.Watermark - n.delay
+}
+
 // Input is the watermark that the inputs of this node have now: where the node itself would be without Hold.
 func (n *Node) Input() int64 {
 	w, idle := int64(never), true
 	for _, in := range n.inputs {
 		if !in.Idle {
 			idle = false
-			w = min(w, in.Watermark)
+			w = min(w, in.out())
 		}
 	}
 	if idle {

@@ -77,6 +77,7 @@ type Task struct {
 	upkeeps     []*upkeep
 	befores     []beforeSeal
 	metrics     []*Metric
+	onStep      []func()
 }
 
 type phase uint8
@@ -270,6 +271,9 @@ func (t *Task) SetSource(i int, s Source) {
 
 // OnClose adds a function for Close.
 func (t *Task) OnClose(f func() error) { t.closers = append(t.closers, f) }
+
+// OnStep adds a function that runs at the start of each atomic step.
+func (t *Task) OnStep(f func()) { t.onStep = append(t.onStep, f) }
 
 // Start ends the making of a task.
 func (t *Task) Start() error {
@@ -709,7 +713,7 @@ func (t *Task) advance() error {
 			} else if len(n.inputs) == 1 {
 				in := n.inputs[0]
 				n.Idle = in.Idle && n.hold == never
-				n.Watermark = max(n.Watermark, min(in.Watermark, n.hold))
+				n.Watermark = max(n.Watermark, min(in.out(), n.hold))
 			} else {
 				n.combine()
 			}
@@ -734,7 +738,7 @@ func (n *Node) combine() {
 	for _, in := range n.inputs {
 		if !in.Idle {
 			idle = false
-			w = min(w, in.Watermark)
+			w = min(w, in.out())
 		}
 	}
 	n.Idle = idle && n.hold == never
