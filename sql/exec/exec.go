@@ -69,8 +69,6 @@ type Context interface {
 	// Atomic runs f as a step of its own: what it does is undone if it fails, and the policy decides. key names the key in a
 	// dead letter.
 	Atomic(g statestore.Group, at int64, key []byte, f func() error) error
-	// Horizon forgets all entries of a windows store up to and with this end.
-	Horizon(spec statestore.Spec, end int64)
 	// Late counts a late row, and sends it to the table of late rows if there is one.
 	Late(input int, r *row.Row)
 }

@@ -1,0 +1,42 @@
+package format
+
+import "github.com/millrace-stream/millrace/row"
+
+// RowFormat is how rows of a table are written in messages: what the option 'format' names. A connector makes it from the
+// options of a table; key and value may have different ones.
+type RowFormat interface {
+	// RowDecoder makes the decoder of one partition. It decodes the columns of s and no others.
+	RowDecoder(s RowSchema) (RowDecoder, error)
+	// RowEncoder makes the encoder of a subtask.
+	RowEncoder(s RowSchema) (RowEncoder, error)
+}
+
+// RowSchema is the columns of a message that are wanted, in the order of the table, and where they lie in rows.
+type RowSchema struct {
+	Layout  *row.Layout
+	Columns []RowColumn
+	// Zone is that in which TIMESTAMP_LTZ has its text.
+	Zone *row.Zone
+}
+
+// RowColumn is a column of a message.
+type RowColumn struct {
+	Name string
+	Type *row.Type
+	// Index is the column of the Layout.
+	Index int
+}
+
+// RowDecoder decodes messages, one after the other.
+type RowDecoder interface {
+	// Decode decodes a message into rows: one, none, or, of a format with changes, several. It calls next for each, which
+	// gives a row with all columns NULL and the kind +I, to set the schema's columns and the kind of. What rows point to is
+	// data, or memory of the decoder that is kept until the next call.
+	Decode(data []byte, next func() *row.Row) error
+}
+
+// RowEncoder encodes rows.
+type RowEncoder interface {
+	// Append appends the message of a row, with its kind if the format has changes.
+	Append(dst []byte, r *row.Row) ([]byte, error)
+}

@@ -1,0 +1,196 @@
+// Package compile makes a topology of package processor out of a physical plan: sources with the decoders of connectors,
+// steps of compiled expressions, operators of package exec, exchanges and sinks.
+package compile
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"strings"
+
+	"github.com/millrace-stream/millrace/connector"
+	"github.com/millrace-stream/millrace/processor"
+	"github.com/millrace-stream/millrace/row"
+	"github.com/millrace-stream/millrace/sql/catalog"
+	"github.com/millrace-stream/millrace/sql/diag"
+	"github.com/millrace-stream/millrace/sql/fn"
+	"github.com/millrace-stream/millrace/sql/rel"
+)
+
+// Options of Plan.
+type Options struct {
+	Connectors connector.Registry
+	// Default is the connector of tables without the option 'connector'; nil = they are refused.
+	Default connector.Connector
+	// Collect is the sink of a bare SELECT; nil = a plan with one is refused.
+	Collect func(s *rel.Schema) *connector.Sink
+	// Zone is table.local-time-zone; nil = UTC.
+	Zone *row.Zone
+	// Seed is that of RAND and UUID.
+	Seed uint64
+}
+
+// stream is rows on their way: each is valid for the call.
+type stream = processor.Stream[*row.Row]
+
+// compiler is one run of Plan.
+type compiler struct {
+	o     Options
+	top   *processor.Topology
+	plan  *rel.Plan
+	nodes map[rel.Physical]stream
+	scans map[string]stream
+	ids   map[string]int
+}
+
+// Plan makes the topology of a plan. An error is a *diag.Error with the place of what cannot be run.
+func Plan(p *rel.Plan, o Options) (*processor.Topology, error) {
+	if o.Zone == nil {
+		o.Zone = row.UTC()
+	}
+	c := &compiler{o: o, top: processor.New(), plan: p, nodes: map[rel.Physical]stream{}, scans: map[string]stream{}, ids: map[string]int{}}
+	for i, s := range p.Sinks {
+		if err := c.sink(i, s); err != nil {
+			return nil, err
+		}
+	}
+	if err := c.top.Validate(); err != nil {
+		return nil, fmt.Errorf("compile plan: %w", err)
+	}
+	return c.top, nil
+}
+
+// Connector is that of a table.
+func (o *Options) Connector(t *catalog.Table, options map[string]string) (connector.Connector, error) {
+	name, ok := options["connector"]
+	switch {
+	case !ok && o.Default != nil:
+		return o.Default, nil
+	case !ok:
+		return nil, fmt.Errorf("table %s has no option 'connector'; say what it stands for: WITH ('connector' = 'kafka', ...)", t.Path)
+	}
+	if c := o.Connectors[name]; c != nil {
+		return c, nil
+	}
+	names := make([]string, 0, len(o.Connectors))
+	for n := range o.Connectors {
+		names = append(names, n)
+	}
+	hint := ""
+	if near, ok := diag.Near(name, names); ok {
+		hint = fmt.Sprintf("; did you mean '%s'?", near)
+	}
+	return nil, fmt.Errorf("table %s: connector '%s' is unknown%s", t.Path, name, hint)
+}
+
+// fail makes an error of one node.
+func fail(n rel.Node, code string, err error) error {
+	if d, ok := err.(*diag.Error); ok {
+		return d
+	}
+	at := n.At()
+	return diag.New(at.Source, at.Span, code, "%s", err)
+}
+
+// scopeKey is that of the Env that the expressions of one subtask share.
+type scopeKey struct{}
+
+// envOf is the Env of a subtask.
+func (c *compiler) envOf(s processor.SubtaskScope) *fn.Env {
+	return processor.Shared(s, scopeKey{}, func() *fn.Env {
+		seed := rand.New(rand.NewPCG(c.o.Seed, 0x5e11))
+		env := &fn.Env{Zone: c.o.Zone, Watermark: math.MinInt64, Rand: seed.Uint64}
+		processor.OnStep(s, func() {
+			env.Now = processor.Now(s)
+			env.Arena.Reset()
+		})
+		return env
+	})
+}
+
+// id makes an id of an operator unique and fit for package processor.
+func (c *compiler) id(n rel.Physical, kind string) string {
+	id := n.Common().Id
+	if id == "" {
+		id = kind
+	}
+	return c.unique(clean(id))
+}
+
+func (c *compiler) unique(id string) string {
+	c.ids[id]++
+	if k := c.ids[id]; k > 1 {
+		return fmt.Sprintf("%s-%d", id, k)
+	}
+	return id
+}
+
+// clean makes an id of what may have other characters.
+func clean(s string) string {
+	s = strings.Map(func(r rune) rune {
+		switch {
+		case 'a' <= r && r <= 'z', '0' <= r && r <= '9', r == '-':
+			return r
+		case 'A' <= r && r <= 'Z':
+			return r + 'a' - 'A'
+		}
+		return '-'
+	}, s)
+	const most = 36 // room for a number behind it
+	if len(s) > most {
+		s = s[:most]
+	}
+	return s
+}
+
+// node makes the stream of a node, once for all that read it.
+func (c *compiler) node(n rel.Physical) (stream, error) {
+	if s, ok := c.nodes[n]; ok {
+		return s, nil
+	}
+	s, err := c.make(n)
+	if err == nil {
+		c.nodes[n] = s
+	}
+	return s, err
+}
+
+func (c *compiler) inputs(n rel.Physical) ([]processor.Flow[*row.Row], error) {
+	var ins []processor.Flow[*row.Row]
+	for _, in := range n.Common().In {
+		s, err := c.node(in)
+		if err != nil {
+			return nil, err
+		}
+		ins = append(ins, s)
+	}
+	return ins, nil
+}
+
+func (c *compiler) make(n rel.Physical) (stream, error) {
+	switch n := n.(type) {
+	case *rel.PScan:
+		return c.scan(n)
+	case *rel.PValues:
+		return c.values(n)
+	}
+	ins, err := c.inputs(n)
+	if err != nil {
+		return stream{}, err
+	}
+	switch n := n.(type) {
+	case *rel.PCalc:
+		return c.calc(n, ins)
+	case *rel.PUnion:
+		return c.union(n, ins)
+	case *rel.PCorrelate:
+		return c.correlate(n, ins)
+	case *rel.PLookupJoin:
+		return c.lookup(n, ins)
+	case *rel.PExchange:
+		return c.exchange(n, ins)
+	case *rel.PDropBefore:
+		return c.nodes[n.In[0]].Filter(func(r *row.Row) bool { return r.Kind != row.UpdateBefore }), nil
+	}
+	return c.operator(n, ins)
+}

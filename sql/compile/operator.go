@@ -1,0 +1,165 @@
+package compile
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/millrace-stream/millrace/connector"
+	"github.com/millrace-stream/millrace/processor"
+	"github.com/millrace-stream/millrace/row"
+	"github.com/millrace-stream/millrace/sql/catalog"
+	"github.com/millrace-stream/millrace/sql/exec"
+	"github.com/millrace-stream/millrace/sql/fn"
+	"github.com/millrace-stream/millrace/sql/rel"
+	"github.com/millrace-stream/millrace/statestore"
+)
+
+// operator runs an operator of package exec.
+func (c *compiler) operator(n rel.Physical, ins []flow) (stream, error) {
+	var failed error
+	s := processor.Transform(ins, c.id(n, "op"), func(ctx *context) {
+		o := &opContext{ctx: ctx, env: c.envOf(ctx)}
+		op, err := exec.New(n, o)
+		if err != nil {
+			failed = err
+			ctx.Fail(err)
+			return
+		}
+		ctx.OnRecord(func(input int, r *row.Row) error {
+			o.env.Watermark = ctx.Watermark()
+			return op.Process(input, r)
+		})
+		if t, ok := op.(exec.Timed); ok {
+			ctx.OnWatermark(func(before, watermark int64) error {
+				o.env.Watermark = watermark
+				return t.OnWatermark(before, watermark)
+			})
+		}
+		if t, ok := op.(exec.ProcTimed); ok {
+			ctx.OnTime(t.OnTime)
+		}
+		if t, ok := op.(exec.Flusher); ok {
+			ctx.BeforeCommit(t.BeforeCommit)
+		}
+		if t, ok := op.(exec.Starter); ok {
+			ctx.OnOpen(t.Start)
+		}
+		if t, ok := op.(exec.Delayer); ok {
+			ctx.DelayWatermark(t.Delay())
+		}
+	})
+	if failed != nil {
+		return s, fail(n, "E3707", failed)
+	}
+	return s, nil
+}
+
+// opContext is exec.Context in a subtask, or at plan time.
+type opContext struct {
+	ctx *context
+	env *fn.Env
+}
+
+func (o *opContext) Store(s exec.StoreSpec) (statestore.Spec, bool) {
+	return o.ctx.Store(processor.StoreSpec{Name: s.Name, Kind: s.Kind, Key: s.Key, Value: s.Value, Life: s.Life, Windows: s.Windows})
+}
+
+func (o *opContext) State() *statestore.State { return o.ctx.State() }
+
+func (o *opContext) Env() *fn.Env { return o.env }
+
+func (o *opContext) Emit(r *row.Row) error {
+	err := o.ctx.EmitAt(r, r.Time)
+	o.env.Watermark = o.ctx.Watermark()
+	return err
+}
+
+func (o *opContext) Group(key []byte) statestore.Group { return processor.KeyGroup(key) }
+
+func (o *opContext) Watermark() int64 { return o.ctx.Watermark() }
+
+func (o *opContext) Due(at int64) { o.ctx.Due(at) }
+
+func (o *opContext) DueProcessing(at int64) { o.ctx.DueProcessing(at) }
+
+func (o *opContext) Atomic(g statestore.Group, at int64, key []byte, f func() error) error {
+	return o.ctx.Atomic(g, at, key, f)
+}
+
+func (o *opContext) Late(int, *row.Row) { o.ctx.CountLate() }
+
+// exchange sends rows to the subtask of their key, as packed rows.
+func (c *compiler) exchange(n *rel.PExchange, ins []flow) (stream, error) {
+	layout := rel.Layout(n)
+	keys := row.NewKeyEncoder(layout, n.Keys...)
+	var o []processor.Option
+	if len(n.Keys) == 0 {
+		o = append(o, processor.Parallelism(1))
+	} else if n.Partitions > 0 {
+		o = append(o, processor.Parallelism(n.Partitions))
+	}
+	return processor.ExchangeBy(ins[0], c.id(n, "rp"), processor.Exchange[*row.Row]{
+		KeySchema: keys.Schema(), ValueSchema: layout.Schema(),
+		Writer: func(*processor.SubtaskContext) (processor.ExchangeWriter[*row.Row], error) {
+			return &rowWriter{layout, row.NewKeyEncoder(layout, n.Keys...)}, nil
+		},
+		Reader: func(*processor.SubtaskContext) (processor.ExchangeReader[*row.Row], error) {
+			return &rowReader{layout, layout.New()}, nil
+		},
+	}, o...), nil
+}
+
+type rowWriter struct {
+	layout *row.Layout
+	keys   *row.KeyEncoder
+}
+
+func (w *rowWriter) AppendKey(dst []byte, r *row.Row) []byte   { return w.keys.Append(dst, r) }
+func (w *rowWriter) AppendValue(dst []byte, r *row.Row) []byte { return w.layout.PackKind(dst, r) }
+
+type rowReader struct {
+	layout *row.Layout
+	r      *row.Row
+}
+
+func (d *rowReader) Read(_, payload []byte, at int64) (*row.Row, error) {
+	if err := d.layout.UnpackKind(payload, d.r); err != nil {
+		return nil, err
+	}
+	d.r.Time = at
+	return d.r, nil
+}
+
+// sink writes rows to a table, or to what collects the rows of a bare SELECT.
+func (c *compiler) sink(i int, n *rel.PSink) error {
+	in, err := c.node(n.In[0])
+	if err != nil {
+		return err
+	}
+	var sink *connector.Sink
+	id := fmt.Sprintf("collect-%d", i+1)
+	switch {
+	case n.Table != nil:
+		conn, err := c.o.Connector(n.Table, n.Options)
+		if err != nil {
+			return fail(n, "E3701", err)
+		}
+		sink, err = conn.Sink(connector.Table{Table: n.Table, Options: n.Options, Columns: n.Columns, Layout: rel.Layout(n), Key: n.Key, Zone: c.o.Zone})
+		if err != nil {
+			return fail(n, "E3702", fmt.Errorf("write table %s: %w", n.Table.Path, err))
+		}
+		id = clean("sink-" + n.Table.Path.Name)
+	case c.o.Collect == nil:
+		return fail(n, "E3708", errors.New("a query alone has nowhere to put its rows; write INSERT INTO a table, or run it in the shell"))
+	default:
+		sink = c.o.Collect(n.Schema())
+	}
+	if sink.Discard {
+		return nil
+	}
+	if n.Table != nil && n.Changes == catalog.Upsert {
+		in = in.Filter(func(r *row.Row) bool { return r.Kind != row.UpdateBefore })
+	}
+	processor.ToRaw(in, processor.RawSink[*row.Row]{Topic: sink.Topic, ID: c.unique(id), Open: sink.Open})
+	return nil
+}
