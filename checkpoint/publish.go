@@ -134,9 +134,23 @@ func (e *SupersededError) Error() string {
 	return fmt.Sprintf("publish checkpoint of epoch %d: epoch %d was published already%s", e.Epoch, e.Newest, owner)
 }
 
+// ForeignError says that the newest checkpoint of the subtask is that of an app of the same name on another cluster, which may be
+// alive. Nothing was published.
+type ForeignError struct {
+	Key, Store string // of its manifest
+	App        string
+	Theirs     string // ids of the clusters
+	Ours       string
+}
+
+func (e *ForeignError) Error() string {
+	return fmt.Sprintf("the newest checkpoint in %s, %s, was made on cluster %s, but this is cluster %s: two clusters must not share a prefix, since epochs on both mean other states; "+
+		"set checkpoint.url to one that is used here alone, or delete the folder %s in it if nobody needs it any more, with its savepoints", e.Store, e.Key, e.Theirs, e.Ours, e.App)
+}
+
 // Publish uploads the files of a snapshot that are not in the newest checkpoint, and then the manifest. The snapshot stays
 // open. After an error nothing is published, but for an error of which blob.Error.Unknown says so; what was uploaded is
-// used by the next attempt, or removed by Collect. Errors: *SupersededError, those of the blob store.
+// used by the next attempt, or removed by Collect. Errors: *SupersededError, *ForeignError, those of the blob store.
 func (p *Publisher) Publish(ctx context.Context, snap statestore.Snapshot, specs []statestore.Spec) (Published, error) {
 	began := p.o.Now()
 	meta := snap.Meta()
@@ -204,7 +218,7 @@ func (p *Publisher) Publish(ctx context.Context, snap statestore.Snapshot, specs
 		if !errors.Is(err, blob.ErrExists) {
 			return fail(explain(mctx, err))
 		}
-		return Published{}, p.superseded(mctx, meta.Epoch, meta.Epoch)
+		return Published{}, superseded(meta.Epoch, read(mctx, p.o.Blobs, p.prefix, meta.Epoch))
 	}
 	if err := failpoint.Hit(failpoint.AfterManifest); err != nil {
 		return fail(err)
@@ -226,10 +240,10 @@ func explain(ctx context.Context, err error) error {
 	return err
 }
 
-func (p *Publisher) superseded(ctx context.Context, epoch, newest uint64) error {
-	e := &SupersededError{Epoch: epoch, Newest: newest}
-	if f := read(ctx, p.o.Blobs, p.prefix, newest); f.Manifest != nil {
-		e.Owner = f.Manifest.Owner
+func superseded(epoch uint64, newest Found) error {
+	e := &SupersededError{Epoch: epoch, Newest: newest.Epoch}
+	if newest.Manifest != nil {
+		e.Owner = newest.Manifest.Owner
 	}
 	return e
 }
@@ -245,11 +259,12 @@ func (p *Publisher) known(ctx context.Context, epoch uint64) (map[content]string
 		return have, nil
 	}
 	newest := epochs[0]
-	if newest >= epoch {
-		return nil, p.superseded(ctx, epoch, newest)
-	}
 	f := read(ctx, p.o.Blobs, p.prefix, newest)
 	switch {
+	case f.Manifest != nil && f.Manifest.ClusterID != p.o.Identity.ClusterID:
+		return nil, &ForeignError{f.Key, p.o.Blobs.String(), p.o.Identity.App, f.Manifest.ClusterID, p.o.Identity.ClusterID}
+	case newest >= epoch:
+		return nil, superseded(epoch, f)
 	case f.Manifest != nil:
 		for _, file := range f.Manifest.Files {
 			if file.Blob != "" {

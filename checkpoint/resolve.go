@@ -79,9 +79,9 @@ type Option struct {
 	// Quarantine: the local store is not to be used any more, by nobody, but somebody should look at it. A local store
 	// that is refused without it can be removed.
 	Quarantine bool
-	// Ahead: it knows of changelog records that are gone, as after an unclean leader election. What comes back is older
-	// than what was committed. A checkpoint that is ahead is to be put aside (Reject), or it becomes wrong when its epoch
-	// and positions are reached again.
+	// Ahead: it knows of changelog records that are gone, as after an unclean leader election, or with the topic. What comes back
+	// is older than what was committed. A checkpoint that is ahead is to be put aside (Reject), or it becomes wrong when its
+	// epoch and positions are reached again.
 	Ahead bool
 }
 
@@ -171,6 +171,11 @@ func (v *View) checkpoint(f Found) Option {
 		o.Refused = fmt.Sprintf("its manifest says epoch %d", m.Epoch)
 	case diff != "":
 		o.Refused = "it belongs to another state: " + diff
+		// Of this cluster's other topics of that name nothing is left. Another cluster may be alive, and a program without the
+		// second changelog may come back.
+		mine := v.Identity
+		mine.Changelogs = m.Changelogs
+		o.Ahead = m.Identity().Diff(mine) == "" && !slices.ContainsFunc(m.Changelogs, func(id string) bool { return slices.Contains(v.Identity.Changelogs, id) })
 	case v.Reads != nil && !v.Reads(m.StoreFormat):
 		o.Refused = fmt.Sprintf("its files have the format %s, which the local store does not read", m.StoreFormat)
 	default:

@@ -25,6 +25,10 @@ type ChangelogRead struct {
 	// Stall ends the read with an error when it made no progress for so long; default twice Options.TransactionTimeout:
 	// by then the open transaction of a dead writer is over.
 	Stall time.Duration
+	// Verify, if set, is asked before anything is applied, if there is something to read: found are the epoch records that stand
+	// last before the positions, one for each changelog that has one there. blind says that none was found in a changelog that had
+	// some: they are gone by compaction, or far away. Its error ends the read.
+	Verify func(found [][]byte, blind bool) error
 	// Progress is told after each chunk, from the caller's goroutine: totals so far, and how many offsets are left in
 	// all changelogs (at most: compaction leaves holes). May be nil.
 	Progress func(records, bytes, remaining int64)
@@ -103,6 +107,27 @@ func (c *Cluster) ReadChangelog(ctx context.Context, r ChangelogRead, apply func
 	}
 	defer cl.Close()
 	meta := statestore.MetaKey()
+	if r.Verify != nil {
+		var found [][]byte
+		blind := false
+		for i, topic := range r.Topics {
+			if end.Positions[i] <= end.LogStart[i] {
+				continue
+			}
+			f := &fetcher{cl: cl, opts: c.opts, topic: topic, partition: r.Partition, stall: r.Stall, wait: fetchWait, leader: -1}
+			rec, err := f.epochBefore(ctx, end.LogStart[i], end.Positions[i])
+			if err != nil {
+				return end, err
+			}
+			if rec != nil {
+				found = append(found, rec)
+			}
+			blind = blind || rec == nil
+		}
+		if err := r.Verify(found, blind); err != nil {
+			return end, fmt.Errorf("read changelog %s/%d from offset %d: %w", r.Topics[0], r.Partition, end.Positions[0], err)
+		}
+	}
 	for i, topic := range r.Topics {
 		f := &fetcher{cl: cl, opts: c.opts, topic: topic, partition: r.Partition, position: end.Positions[i],
 			end: end.End[i], stall: r.Stall, wait: fetchWait, leader: -1}
@@ -204,6 +229,32 @@ func (f *fetcher) run(ctx context.Context, apply func([]*kgo.Record, int64) erro
 	return ctx.Err()
 }
 
+const (
+	// Right before a position stands an epoch record, or the marker of its transaction and that.
+	nearEpoch = 4
+	// farEpoch bounds the search for one.
+	farEpoch = 100_000
+)
+
+// epochBefore finds the last epoch record between two offsets, from the end on; nil = there is none, or it is far away.
+func (f *fetcher) epochBefore(ctx context.Context, start, end int64) (last []byte, err error) {
+	for n := int64(nearEpoch); ; n *= 16 {
+		f.position, f.end = max(start, end-n), end
+		from := f.position
+		err := f.run(ctx, func(chunk []*kgo.Record, _ int64) error {
+			for _, r := range chunk {
+				if r.Offset < end && bytes.Equal(r.Key, statestore.MetaKey()) {
+					last = r.Value
+				}
+			}
+			return nil
+		})
+		if err != nil || last != nil || from == start || n > farEpoch {
+			return last, err
+		}
+	}
+}
+
 // fetchWait is the fetcher's wait when the end is known.
 const fetchWait = 200 * time.Millisecond
 
@@ -265,7 +316,7 @@ func (f *fetcher) next(ctx context.Context) chunk {
 		case err == nil:
 			// Nothing yet: the broker has held the answer for a while already, unless it throttles.
 			if throttled {
-				_ = sleep(ctx, retryPause)
+				_ = Sleep(ctx, retryPause)
 			}
 		case errors.Is(err, kerr.OffsetOutOfRange):
 			return f.outOfRange(rp)
@@ -275,7 +326,7 @@ func (f *fetcher) next(ctx context.Context) chunk {
 			return fail(err)
 		default:
 			f.leader = -1
-			_ = sleep(ctx, retryPause)
+			_ = Sleep(ctx, retryPause)
 		}
 	}
 }

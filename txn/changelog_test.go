@@ -163,6 +163,84 @@ func testChangelogRetention(t *testing.T, brokers []string) {
 	}
 }
 
+// testChangelogVerify: who reads a tail is shown the epoch records that stand last before it, however far, before anything of it.
+func testChangelogVerify(t *testing.T, brokers []string) {
+	r := newRig(t, brokers, nil)
+	p := r.open()
+	r.write(p, "a")
+	first := r.mustCommit(p, 1, 10).Positions[0]
+	var many []string
+	for i := range 40 {
+		many = append(many, fmt.Sprint("v", i))
+	}
+	r.write(p, many...)
+	second := r.mustCommit(p, 2, 20).Positions[0]
+	r.write(p, "b")
+	r.mustCommit(p, 3, 30)
+	p.Close()
+	r.open() // when it returns, the last marker is written
+	refuse := errors.New("not this one")
+	// verify is what the read shows: the epochs, and how often it asks.
+	verify := func(answer error, from ...int64) (epochs []uint64, blind bool, asked, applied int, err error) {
+		_, err = r.c.ReadChangelog(t.Context(), ChangelogRead{Topics: r.changelog, From: from, Verify: func(found [][]byte, b bool) error {
+			asked, blind = asked+1, b
+			for _, raw := range found {
+				rec, err := DecodeEpochRecord(raw)
+				if err != nil {
+					t.Fatal(err)
+				}
+				epochs = append(epochs, rec.Epoch)
+			}
+			return answer
+		}}, func(int, int64, []byte, []byte) error { applied++; return nil })
+		return epochs, blind, asked, applied, err
+	}
+	for _, c := range []struct {
+		from int64
+		want []uint64
+		tail int
+	}{{first, []uint64{1}, 43}, {first + 1, []uint64{1}, 43}, {second, []uint64{2}, 2}, {second - 2, []uint64{1}, 4}, {0, nil, 45}} {
+		if epochs, blind, asked, applied, err := verify(nil, c.from, -1); err != nil || !slices.Equal(epochs, c.want) || blind || asked != 1 || applied != c.tail {
+			t.Errorf("from %d: epochs %v, blind %t, asked %d times, %d applied, %v; want %v and %d", c.from, epochs, blind, asked, applied, err, c.want, c.tail)
+		}
+	}
+	if _, _, asked, applied, err := verify(refuse, second, -1); !errors.Is(err, refuse) || asked != 1 || applied != 0 {
+		t.Errorf("refused: asked %d times, %d applied, %v", asked, applied, err)
+	}
+	ends, err := r.c.EndOffsets(t.Context(), []record.TopicPartition{{Topic: r.changelog[0]}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, _, asked, _, err := verify(refuse, ends[record.TopicPartition{Topic: r.changelog[0]}], -1); err != nil || asked != 0 {
+		t.Errorf("nothing to read: asked %d times, %v", asked, err)
+	}
+	// As after compaction: none is left before the position.
+	p = r.open()
+	both := func(n uint64) []int64 {
+		t.Helper()
+		for i := range 10 {
+			if err := p.ProduceChanges(t.Context(), []statestore.Change{{Changelog: 1, Key: fmt.Append(nil, n, i), Value: []byte("w")}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		ec := r.epoch(n, int64(10*n))
+		ec.Touched = []bool{true, true}
+		res := p.Commit(t.Context(), ec, r.own, noWait)
+		if res.Outcome != Committed {
+			t.Fatal(res.Err)
+		}
+		return res.Positions
+	}
+	at := both(4)
+	end := both(5)
+	if err := r.c.DeleteRecords(t.Context(), map[record.TopicPartition]int64{{Topic: r.changelog[1]}: at[1] + 2}); err != nil {
+		t.Fatal(err)
+	}
+	if epochs, blind, _, _, err := verify(nil, end[0], at[1]+5); err != nil || !slices.Equal(epochs, []uint64{5}) || !blind {
+		t.Errorf("nothing is left before one of the positions: epochs %v, blind %t, %v", epochs, blind, err)
+	}
+}
+
 // Field report: a restore ended at the last stable offset, before committed records that stood behind the open
 // transaction of a dead writer.
 //

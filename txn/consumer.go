@@ -256,7 +256,7 @@ func (k *Consumer) partitionError(ctx context.Context, tp record.TopicPartition,
 		e.NewID = infos[tp.Topic].ID
 		if askErr != nil || e.NewID == id && id != [16]byte{} {
 			// A broker that has just started does not know its topics yet; kgo reads on and tells again.
-			_ = sleep(ctx, retryPause)
+			_ = Sleep(ctx, retryPause)
 			return nil
 		}
 		return e

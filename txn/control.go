@@ -315,7 +315,7 @@ func (t *Control) Update(ctx context.Context, decide func(ControlState) (Control
 			return ControlState{}, err
 		}
 		last = err
-		if sleep(ctx, rand.N(20*time.Millisecond<<min(try, 6))) != nil {
+		if Sleep(ctx, rand.N(20*time.Millisecond<<min(try, 6))) != nil {
 			break
 		}
 	}

@@ -153,5 +153,5 @@ func replyOf(err error) Reply {
 
 // pause waits between two tries: 10 ms, doubling up to 500 ms. It returns ctx's error if ctx ends first.
 func pause(ctx context.Context, try int) error {
-	return sleep(ctx, min(10*time.Millisecond<<min(try-1, 10), 500*time.Millisecond))
+	return Sleep(ctx, min(10*time.Millisecond<<min(try-1, 10), 500*time.Millisecond))
 }

@@ -213,6 +213,7 @@ var suite = map[string]func(t *testing.T, brokers []string){
 	"ChangelogOfAbortedTxns":  testChangelogOfAbortedTxns,
 	"ChangelogPositions":      testChangelogPositions,
 	"ChangelogRetention":      testChangelogRetention,
+	"ChangelogVerify":         testChangelogVerify,
 	"ChangelogForeignOpenTxn": testChangelogForeignOpenTxn,
 	"ControlRace":             testControlRace,
 	"ControlFollow":           testControlFollow,

@@ -30,8 +30,8 @@ func TopicIDString(id [16]byte) string {
 // yet reached every broker).
 const retryPause = 100 * time.Millisecond
 
-// sleep waits, or returns ctx's error.
-func sleep(ctx context.Context, d time.Duration) error {
+// Sleep waits, or returns ctx's error.
+func Sleep(ctx context.Context, d time.Duration) error {
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
@@ -65,7 +65,7 @@ func (c *Cluster) Topics(ctx context.Context, names ...string) (map[string]Topic
 		if !again {
 			return out, nil
 		}
-		if err := sleep(ctx, retryPause); err != nil {
+		if err := Sleep(ctx, retryPause); err != nil {
 			return nil, fmt.Errorf("describe topics: a topic came or went all the time: %w", err)
 		}
 	}
@@ -128,7 +128,7 @@ func (c *Cluster) metadata(ctx context.Context, names []string) (infos map[strin
 		if retry == nil {
 			return infos, leaderless, nil
 		}
-		if sleep(ctx, retryPause) != nil {
+		if Sleep(ctx, retryPause) != nil {
 			return nil, "", retry
 		}
 	}
@@ -310,7 +310,7 @@ func (c *Cluster) createTopics(ctx context.Context, specs []TopicSpec) error {
 		if len(specs) == 0 {
 			return nil
 		}
-		if err := sleep(ctx, retryPause); err != nil {
+		if err := Sleep(ctx, retryPause); err != nil {
 			return fmt.Errorf("create topic %s: %w", specs[0].Name, err)
 		}
 	}
@@ -351,7 +351,7 @@ func (c *Cluster) awaitTopics(ctx context.Context, names []string) (map[string]T
 				return infos, nil
 			}
 		}
-		if err := sleep(ctx, retryPause); err != nil {
+		if err := Sleep(ctx, retryPause); err != nil {
 			return nil, fmt.Errorf("wait for created topic %s: not every partition has a leader yet: %w", missing, err)
 		}
 	}
@@ -455,7 +455,7 @@ func (c *Cluster) listOffsets(ctx context.Context, what string, tps []record.Top
 		if len(todo) == 0 {
 			break
 		}
-		if err := sleep(ctx, retryPause); err != nil {
+		if err := Sleep(ctx, retryPause); err != nil {
 			if retry == nil {
 				retry = err
 			}
@@ -506,7 +506,7 @@ func (c *Cluster) DeleteRecords(ctx context.Context, below map[record.TopicParti
 		if left == 0 {
 			return nil
 		}
-		if err := sleep(ctx, retryPause); err != nil {
+		if err := Sleep(ctx, retryPause); err != nil {
 			if retry == nil {
 				retry = err
 			}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/millrace-stream/millrace/checkpoint"
@@ -102,15 +103,17 @@ func (l *life) startCheckpoints() (stop func()) {
 		})
 	}
 	c := &checkpointer{s: l.s, store: store, specs: l.state.Specs(), pub: l.s.publisher}
-	ahead := l.ahead
+	ahead, view, found := l.ahead, l.view, l.found
 	ctx, cancel := context.WithCancel(l.s.ctx)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
+	var both sync.WaitGroup
+	both.Go(func() {
 		c.reject(ctx, ahead)
 		c.run(ctx)
-	}()
-	return func() { cancel(); <-done }
+	})
+	if !found {
+		both.Go(func() { c.stray(ctx, view) })
+	}
+	return func() { cancel(); both.Wait() }
 }
 
 // run takes a checkpoint every interval; the subtasks of a process are spread over it.

@@ -288,3 +288,37 @@ func TestConfirmed(t *testing.T) {
 		}
 	}
 }
+
+// TestSameHistory: the epoch record of a state must be the newest of those that stand before its positions, unless one may be gone.
+func TestSameHistory(t *testing.T) {
+	raw := func(epoch uint64, owner string) []byte {
+		return (&txn.EpochRecord{Epoch: epoch, Owner: owner, Touched: []bool{true}, Positions: []int64{0}}).Append(nil)
+	}
+	mine := raw(5, "me")
+	for _, c := range []struct {
+		name  string
+		found [][]byte
+		blind bool
+		same  bool
+	}{
+		{"it", [][]byte{mine}, false, true},
+		{"it, and an older one in the other changelog", [][]byte{raw(3, "me"), mine}, false, true},
+		{"nothing is to be found", nil, false, true},
+		{"nothing is left", nil, true, true},
+		{"an older one is left, and one is gone", [][]byte{raw(3, "me")}, true, true},
+		{"an older one", [][]byte{raw(4, "me")}, false, false},
+		{"older ones", [][]byte{raw(3, "me"), raw(4, "me")}, false, false},
+		{"a newer one", [][]byte{raw(6, "me")}, false, false},
+		{"a newer one, and one is gone", [][]byte{raw(6, "me")}, true, false},
+		{"another of that epoch", [][]byte{raw(5, "you")}, false, false},
+		{"it, and another of that epoch", [][]byte{mine, raw(5, "you")}, false, false},
+	} {
+		err := sameHistory(5, mine, c.found, c.blind)
+		if (err == nil) != c.same || err != nil && (!errors.Is(err, errOtherHistory) || !errors.Is(err, statestore.ErrCorrupt)) {
+			t.Errorf("%s: %v", c.name, err)
+		}
+	}
+	if err := sameHistory(5, mine, [][]byte{{99}}, false); !errors.Is(err, txn.ErrEpochRecord) {
+		t.Errorf("a record of a later version: %v", err)
+	}
+}

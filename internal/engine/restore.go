@@ -179,9 +179,7 @@ func (l *life) restore(ctx context.Context) (*txn.EpochRecord, error) {
 			return nil, fmt.Errorf("restore subtask %s: its local store: %s: %w", s.id, o.Refused, txn.ErrStateAhead)
 		default:
 			aside = aside || o.Quarantine
-			if o.Way == checkpoint.FromCheckpoint && o.Ahead {
-				l.ahead = append(l.ahead, checkpoint.Found{Key: o.Key, Epoch: o.Epoch, Manifest: o.Manifest})
-			}
+			l.noteAhead(o)
 			l.log.Warn("state cannot be restored this way", "way", o.String())
 		}
 	}
@@ -195,6 +193,8 @@ func (l *life) restore(ctx context.Context) (*txn.EpochRecord, error) {
 			return nil, err
 		case o.Way == checkpoint.FromCheckpoint, errors.Is(err, statestore.ErrCorrupt), errors.As(err, &stale):
 			l.log.Warn("state could not be restored this way; trying the next", "way", o.String(), "error", err)
+			o.Ahead = errors.Is(err, errOtherHistory)
+			l.noteAhead(o)
 			aside = o.Way == checkpoint.FromLocal && errors.Is(err, statestore.ErrCorrupt)
 		default:
 			return nil, err
@@ -253,6 +253,7 @@ func (l *life) options(ctx context.Context, local *checkpoint.Local) ([]checkpoi
 	}
 	options := checkpoint.Resolve(v)
 	first := options[0]
+	l.view = v
 	o := l.w.opts.Checkpoints
 	if o.Blobs == nil || len(l.s.sub.plan.Stores) == 0 || !o.Prefer && first.Refused == "" && first.Records <= shortTail(first.Way) {
 		return options, nil
@@ -260,6 +261,7 @@ func (l *life) options(ctx context.Context, local *checkpoint.Local) ([]checkpoi
 	fctx, cancel := context.WithTimeout(ctx, findTimeout)
 	defer cancel()
 	v.Checkpoints, v.FindErr = checkpoint.Find(fctx, o.Blobs, l.identity)
+	l.view, l.found = v, v.FindErr == nil
 	options = checkpoint.Resolve(v)
 	if o.Prefer {
 		slices.SortStableFunc(options, func(a, b checkpoint.Option) int {
@@ -463,11 +465,16 @@ func (l *life) readTail(ctx context.Context, way checkpoint.Way, started time.Ti
 		}
 		return nil
 	}
+	var verify func([][]byte, bool) error
+	if rec != nil {
+		epoch, madeOf := rec.Epoch, raw
+		verify = func(found [][]byte, blind bool) error { return sameHistory(epoch, madeOf, found, blind) }
+	}
 	end, err := l.w.cluster.ReadChangelog(ctx, txn.ChangelogRead{
-		Topics: s.sub.changelogs, Partition: int32(s.id.Index), From: append([]int64(nil), l.positions...),
+		Topics: s.sub.changelogs, Partition: int32(s.id.Index), From: append([]int64(nil), l.positions...), Verify: verify,
 		Progress: func(r, b, remaining int64) {
 			records, size = r, b
-			l.progress(&RestoreStatus{Way: way.String(), Records: r, Bytes: b, Remaining: remaining, Started: started, EtaMs: eta(time.Since(started), r, remaining)})
+			l.progress(&RestoreStatus{Way: way.String(), Records: records, Bytes: size, Remaining: remaining, Started: started, EtaMs: eta(time.Since(started), records, remaining)})
 		},
 	}, apply)
 	if err != nil {

@@ -236,21 +236,9 @@ func (w *Worker) failBeside(run *savepointRun, f failure) {
 				return
 			}
 			w.log.Warn("tell the others that a savepoint failed", "savepoint", run.Name, "reason", f.reason, "error", err)
-			_ = pause(run.ctx, time.Second)
+			_ = txn.Sleep(run.ctx, time.Second)
 		}
 	})
-}
-
-// pause waits, or ends with ctx.
-func pause(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-t.C:
-		return nil
-	}
 }
 
 // enter is what a takeover does about savepoints and stops, once the former owner is fenced: what that has seen of the control
@@ -299,7 +287,7 @@ func (w *Worker) lookForPart(run *savepointRun, id record.SubtaskID) {
 				}
 				return
 			}
-			if pause(run.ctx, time.Second) != nil {
+			if txn.Sleep(run.ctx, time.Second) != nil {
 				return
 			}
 		}
@@ -487,7 +475,7 @@ func (l *life) expire(run *savepointRun) {
 		l.log.Warn("end a savepoint whose deadline has passed; processing goes on when that is done", "savepoint", run.Name, "error", err)
 	}
 	if now := l.w.saves.now.Load(); now != nil && now.ID == run.ID && runs(&now.SavepointRequest) {
-		_ = pause(ctx, time.Second)
+		_ = txn.Sleep(ctx, time.Second)
 	}
 }
 
@@ -586,7 +574,7 @@ func again(ctx context.Context, wait time.Duration, tries int, f func() error) e
 		if err == nil || try == tries || ctx.Err() != nil || errors.Is(err, checkpoint.ErrEnded) || errors.Is(err, checkpoint.ErrNoSavepoint) || errors.As(err, &other) {
 			return err
 		}
-		if pause(ctx, wait) != nil {
+		if txn.Sleep(ctx, wait) != nil {
 			return err
 		}
 		wait *= 2
@@ -613,7 +601,7 @@ func (w *Worker) awaitResume(ctx context.Context, control *txn.Control) error {
 			return err
 		default:
 			w.log.Warn("follow the control topic", "error", err)
-			if err := pause(ctx, time.Second); err != nil {
+			if err := txn.Sleep(ctx, time.Second); err != nil {
 				return err
 			}
 		}

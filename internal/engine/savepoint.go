@@ -104,7 +104,7 @@ func TakeSavepoint(ctx context.Context, cluster *txn.Cluster, control *txn.Contr
 		if o.Again != nil {
 			o.Again(err)
 		}
-		if pause(ctx, pauseOfTries<<min(try-1, 3)) != nil {
+		if txn.Sleep(ctx, pauseOfTries<<min(try-1, 3)) != nil {
 			return nil, i.fault(errors.Join(err, context.Cause(ctx)))
 		}
 	}
@@ -234,7 +234,7 @@ func (i *initiator) deadline() int64 {
 // beat says that the initiator is alive, until ctx ends: once all subtasks are aligned, uploads may take long, and with Stop
 // processing stands still.
 func (i *initiator) beat(ctx context.Context) {
-	for pause(ctx, i.o.AlignTimeout/beats) == nil {
+	for txn.Sleep(ctx, i.o.AlignTimeout/beats) == nil {
 		// An error shows in watch too, or else at the deadline.
 		_ = i.update(ctx, func(s txn.ControlState) (txn.ControlState, error) {
 			s.Savepoint.Deadline = i.deadline()

@@ -288,6 +288,8 @@ type life struct {
 
 	topics      map[string]txn.TopicInfo // of the subtask, as the takeover found them
 	ahead       []checkpoint.Found       // checkpoints that know of changelog records which are gone
+	view        checkpoint.View          // what the restore was decided by
+	found       bool                     // with the checkpoints
 	incarnation uint64
 	epoch       uint64 // last committed
 	epochs      int    // committed in this life

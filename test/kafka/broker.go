@@ -447,6 +447,9 @@ func (b *Broker) Node() int32 { return int32(b.node) }
 // Certs are the certificate files of a broker with TLS, else nil.
 func (b *Broker) Certs() *Certs { return b.certs }
 
+// DataDir is the folder of its log segments and metadata, to be copied or replaced while it is stopped in order.
+func (b *Broker) DataDir() string { return b.path("data") }
+
 // Pid of the broker's process, 0 when it is stopped.
 func (b *Broker) Pid() int {
 	b.childMu.Lock()
