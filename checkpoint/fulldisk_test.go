@@ -43,8 +43,7 @@ func (f *fullDisk) MaybeError(op errorfs.Op) error {
 	return syscall.ENOSPC
 }
 
-// TestFullDisk lets the disk be full from the i-th write on, for all i, while a checkpoint is downloaded and while a savepoint is
-// loaded. The error says so, the store is the old one or the new one, nothing is left beside it, and with room it works.
+// TestFullDisk lets the disk be full from the i-th write on, for all i, while a checkpoint is downloaded. The error says so, the store is the old one or the new one, nothing is left beside it, and with room it works.
 func TestFullDisk(t *testing.T) {
 	blobs := blobtest.NewMemory()
 	d := newFileDisk(t, "0_0")
@@ -55,41 +54,26 @@ func TestFullDisk(t *testing.T) {
 	must(t, err)
 	found, err := Find(t.Context(), blobs, d.id)
 	must(t, err)
-	s := NewSavepoints(blobs, testApp, nil, nil)
-	sp, err := s.Begin(t.Context(), Savepoint{Name: "v1", ClusterID: d.id.ClusterID, Incarnation: d.id.Incarnation, Expected: []string{"0_0"}, Deadline: 1 << 60})
-	must(t, err)
-	_, err = write(s, sp, d.snapshot())
-	must(t, err)
-	sp, err = s.Complete(t.Context(), sp)
-	must(t, err)
 	want := d.content()
 
-	for name, fetch := range map[string]func(t *testing.T, dir statestore.Dir) error{
-		"download": func(t *testing.T, dir statestore.Dir) error {
-			return Restore(t.Context(), blobs, found[0].Manifest, dir, RestoreOptions{Parallel: 1})
-		},
-		"load": func(t *testing.T, dir statestore.Dir) error {
-			return s.LoadStore(t.Context(), sp, "0_0", dir, d.id, testMeta(5), RestoreOptions{})
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			reached := int64(0)
-			for i := int64(1); ; i++ {
-				refused := int64(0)
-				// In a bubble the pauses of a failed store cost nothing.
-				synctest.Test(t, func(t *testing.T) {
-					defer tell(t, fmt.Sprintf("full from write %d on", i))
-					refused = fullWhile(t, i, want, fetch)
-				})
-				if refused == 0 {
-					break
-				}
-				reached = i
-			}
-			if t.Logf("%d writes", reached); reached < 5 {
-				t.Error("the runs did not reach what they are for")
-			}
+	fetch := func(t *testing.T, dir statestore.Dir) error {
+		return Restore(t.Context(), blobs, found[0].Manifest, dir, RestoreOptions{Parallel: 1})
+	}
+	reached := int64(0)
+	for i := int64(1); ; i++ {
+		refused := int64(0)
+		// In a bubble the pauses of a failed store cost nothing.
+		synctest.Test(t, func(t *testing.T) {
+			defer tell(t, fmt.Sprintf("full from write %d on", i))
+			refused = fullWhile(t, i, want, fetch)
 		})
+		if refused == 0 {
+			break
+		}
+		reached = i
+	}
+	if t.Logf("%d writes", reached); reached < 5 {
+		t.Error("the runs did not reach what they are for")
 	}
 }
 

@@ -14,7 +14,6 @@ import (
 	"github.com/millrace-stream/millrace/internal/testutil"
 	"github.com/millrace-stream/millrace/processor"
 	"github.com/millrace-stream/millrace/statestore/memstore"
-	"github.com/millrace-stream/millrace/txn"
 )
 
 // labelled looks up the label of each event in a global table.
@@ -118,18 +117,9 @@ func TestGlobalTable(t *testing.T) {
 		t.Errorf("a table that was loaded in an earlier life is waited for:\n%s", log)
 	}
 
-	cluster, err := txn.Connect(t.Context(), txn.Options{AppID: s.app, Brokers: s.brokers})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer cluster.Close()
-	control, err := cluster.OpenControl(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer control.Close()
+	k := s.command(s.app, s.blobs)
 	for i, subtasks := range []int{2, 12} {
-		plan, err := engine.PlanRescale(t.Context(), cluster, control, subtasks)
+		plan, err := engine.PlanRescale(t.Context(), k.cluster, k.control, subtasks)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -137,7 +127,7 @@ func TestGlobalTable(t *testing.T) {
 		try := 0
 		testutil.Eventually(t, patience, func() error { // the group may still spread the subtasks
 			try++
-			sp, err = engine.Rescale(t.Context(), cluster, control, s.blobs, plan, engine.SavepointOptions{Name: fmt.Sprintf("to-%d-%d", subtasks, try), By: "a test"})
+			sp, err = engine.Rescale(t.Context(), k.cluster, k.control, s.blobs, plan, engine.SavepointOptions{Name: fmt.Sprintf("to-%d-%d", subtasks, try), By: "a test"})
 			return err
 		})
 		s.forget(sp.Name)

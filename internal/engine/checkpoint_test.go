@@ -125,3 +125,20 @@ func TestCheckpointFails(t *testing.T) {
 	}
 	checkCounts(t, c.read("out"), 200, 10)
 }
+
+// TestRestoreWhenTheBucketIsGone: a member that has lost its disk goes on from the changelog, and says that it does not know of
+// checkpoints.
+func TestRestoreWhenTheBucketIsGone(t *testing.T) {
+	c := newCluster(t)
+	blobs := blobtest.NewMemory()
+	often := func(o *engine.Options) {
+		o.Checkpoints = engine.Checkpoints{Blobs: blobs, Interval: 20 * time.Millisecond, MinPause: time.Millisecond, Prefer: true}
+	}
+	c.once(countWords, memstore.NewDir("words"), often, 100, 10)
+	blobs.Hook = func(context.Context, string, string, func() error) error { return errors.New("no route to the bucket") }
+	m := c.once(countWords, memstore.NewDir("words"), often, 100, 10)
+	checkCounts(t, c.read("out"), 200, 10)
+	if log := m.log.String(); !strings.Contains(log, "checkpoints are not known: ") || !strings.Contains(log, "no route to the bucket") || !strings.Contains(log, "way=changelog") {
+		t.Errorf("the log does not tell it:\n%s", log)
+	}
+}

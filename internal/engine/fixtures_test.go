@@ -179,7 +179,14 @@ func testFixture(t *testing.T, folder string) {
 		must(t, err)
 		m := sp.Subtask(fixtureSubtask)
 		for _, dir := range []statestore.Dir{open(t, t.TempDir()), memstore.NewDir(fixtureApp)} {
-			must(t, sps.LoadStore(t.Context(), sp, fixtureSubtask, dir, f.Identity, m.Meta(), checkpoint.RestoreOptions{}))
+			store, err := dir.Open(f.Identity)
+			must(t, err)
+			batch := store.NewBatch()
+			must(t, sps.Load(t.Context(), sp, fixtureSubtask, nil, func(key, value []byte) error {
+				batch.Set(key, value)
+				return nil
+			}))
+			must(t, errors.Join(batch.Commit(m.Meta()), store.Flush(), store.Close()))
 			opened(t, dir)
 		}
 	})

@@ -9,7 +9,6 @@ import (
 	"github.com/millrace-stream/millrace/checkpoint"
 	"github.com/millrace-stream/millrace/internal/engine"
 	"github.com/millrace-stream/millrace/statestore/memstore"
-	"github.com/millrace-stream/millrace/txn"
 )
 
 // TestRescale changes the number of subtasks of a running app: its two members go on by themselves.
@@ -26,19 +25,10 @@ func TestRescale(t *testing.T) {
 	s.send(150, 17)
 	s.settle(members[0])
 
-	cluster, err := txn.Connect(t.Context(), txn.Options{AppID: s.app, Brokers: s.brokers})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer cluster.Close()
-	control, err := cluster.OpenControl(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer control.Close()
+	k := s.command(s.app, s.blobs)
 	plan := func(subtasks int) *engine.RescalePlan {
 		t.Helper()
-		p, err := engine.PlanRescale(t.Context(), cluster, control, subtasks)
+		p, err := engine.PlanRescale(t.Context(), k.cluster, k.control, subtasks)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -47,16 +37,17 @@ func TestRescale(t *testing.T) {
 	if p := plan(5); !p.Refused() || !strings.Contains(p.Subs[1].Why, "does not divide") {
 		t.Fatalf("5 subtasks of 12 partitions: %+v", p)
 	}
-	if _, err := engine.PlanRescale(t.Context(), cluster, control, 4); !errors.Is(err, engine.ErrNothingToDo) {
+	if _, err := engine.PlanRescale(t.Context(), k.cluster, k.control, 4); !errors.Is(err, engine.ErrNothingToDo) {
 		t.Fatalf("as it is: %v", err)
 	}
 	var names []string
 	for i, n := range []int{6, 3} {
 		s.send(100, 17)
 		var sp *checkpoint.Savepoint
+		var err error
 		for try := 1; sp == nil; try++ { // the group may still spread the subtasks
 			name := fmt.Sprintf("to-%d-%d", n, try)
-			sp, err = engine.Rescale(t.Context(), cluster, control, s.blobs, plan(n), engine.SavepointOptions{Name: name, By: "a test"})
+			sp, err = engine.Rescale(t.Context(), k.cluster, k.control, s.blobs, plan(n), engine.SavepointOptions{Name: name, By: "a test"})
 			if err != nil && !strings.Contains(err.Error(), "moved to member") {
 				t.Fatal(err)
 			}

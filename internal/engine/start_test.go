@@ -190,6 +190,16 @@ func (s *stage) run(topology func(*processor.Topology), dir statestore.Dir, chan
 	})
 }
 
+// once runs a member until it has processed n events more.
+func (s *stage) once(topology func(*processor.Topology), dir statestore.Dir, change func(*engine.Options), n, keys int) *member {
+	s.t.Helper()
+	m := s.run(topology, dir, change)
+	s.send(n, keys)
+	s.settle(m)
+	m.stop(s.t)
+	return m
+}
+
 // settle waits until the app of a member has processed everything that was sent.
 func (s *stage) settle(m *member) {
 	s.t.Helper()
@@ -235,13 +245,7 @@ func (s *stage) save(name string, dir statestore.Dir) {
 			s.t.Fatal(err)
 		}
 	}
-	cluster, err := txn.Connect(s.t.Context(), txn.Options{AppID: s.app, Brokers: s.brokers})
-	must(err)
-	defer cluster.Close()
-	control, err := cluster.OpenControl(s.t.Context())
-	must(err)
-	defer control.Close()
-	state := control.State()
+	state := s.command(s.app, s.blobs).control.State()
 	sps := checkpoint.NewSavepoints(s.blobs, s.app, nil, nil)
 	sp := checkpoint.Savepoint{Name: name, ClusterID: state.ClusterID, Incarnation: state.Incarnation, Deadline: time.Now().Add(time.Hour).UnixMilli(), Owner: "a test", Topology: state.Topology}
 	for sub, n := range state.Parallelism {
@@ -394,10 +398,7 @@ func from(savepoint string) func(*engine.Options) {
 func TestRollBack(t *testing.T) {
 	s := newStage(t, "roll", nparts)
 	dir := memstore.NewDir(s.app)
-	good := s.run(behindKeyBy, dir, nil)
-	s.send(200, 11)
-	s.settle(good)
-	good.stop(t)
+	s.once(behindKeyBy, dir, nil, 200, 11)
 	s.save("before", dir)
 	before := s.rows("rows")
 
@@ -663,10 +664,7 @@ func TestBaseCrashes(t *testing.T) {
 			}
 			p.Disarm()
 			// Its disk is lost, too.
-			m = s.run(heavy, memstore.NewDir(s.app), begin)
-			s.send(100, 23)
-			s.settle(m)
-			m.stop(t)
+			s.once(heavy, memstore.NewDir(s.app), begin, 100, 23)
 			s.forget("before")
 			m = s.run(heavy, memstore.NewDir(s.app), nil)
 			s.close()
@@ -747,10 +745,7 @@ func TestStartRefused(t *testing.T) {
 	s := newStage(t, "refused", nparts)
 	s.byText = true
 	dir := memstore.NewDir(s.app)
-	m := s.run(byInput, dir, nil)
-	s.send(50, 7)
-	s.settle(m)
-	m.stop(t)
+	s.once(byInput, dir, nil, 50, 7)
 	s.save("good", dir)
 	sps := checkpoint.NewSavepoints(s.blobs, s.app, nil, nil)
 	if _, err := sps.Begin(t.Context(), checkpoint.Savepoint{Name: "half", ClusterID: "c", Incarnation: 1, Expected: []string{"0_0"}, Deadline: time.Now().Add(time.Hour).UnixMilli()}); err != nil {
@@ -774,7 +769,7 @@ func TestStartRefused(t *testing.T) {
 		t.Fatal(err, res)
 	}
 	s.topic("events", nparts)
-	m = s.run(byInput, dir, from("good"))
+	m := s.run(byInput, dir, from("good"))
 	if err := m.wait(t); err == nil || !strings.Contains(err.Error(), "deleted and created again") {
 		t.Errorf("the input was made anew: %v", err)
 	}

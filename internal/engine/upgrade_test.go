@@ -67,24 +67,28 @@ func (c *cluster) refused(topology func(*processor.Topology), dir statestore.Dir
 	return err.Error()
 }
 
+// once runs a member until it has processed n words more.
+func (c *cluster) once(topology func(*processor.Topology), dir statestore.Dir, change func(*engine.Options), n, keys int) *member {
+	c.t.Helper()
+	m := c.start("words", topology, dir, change)
+	c.send(n, keys)
+	c.drained("words", "in", byText)
+	m.stop(c.t)
+	return m
+}
+
 // TestUpgradeWithMigration changes the type of a state: without a migration the new program is refused, with one it goes
 // on from its local store and from the changelog alike, and the old program cannot come back over it.
 func TestUpgradeWithMigration(t *testing.T) {
 	c := newCluster(t)
 	dir := memstore.NewDir("words")
-	a := c.start("words", tally1Words(), dir, nil)
-	c.send(100, 10)
-	c.drained("words", "in", byText)
-	a.stop(t)
+	c.once(tally1Words(), dir, nil, 100, 10)
 
 	if why := c.refused(tally2Words(), dir, nil); !strings.Contains(why, "tally     value  incompatible  its values: ") {
 		t.Fatal(why)
 	}
 	migrate := processor.MigrateState(statestore.Migrate(toTally2))
-	b := c.start("words", tally2Words(migrate), dir, nil)
-	c.send(50, 5) // the other five words stay as version 1 wrote them
-	c.drained("words", "in", byText)
-	b.stop(t)
+	b := c.once(tally2Words(migrate), dir, nil, 50, 5) // the other five words stay as version 1 wrote them
 	if log := b.log.String(); strings.Count(log, "the topology changed") != 1 || !strings.Contains(log, "values are migrated when they are read") {
 		t.Fatalf("what the start took over is told otherwise:\n%s", log)
 	}
@@ -94,10 +98,7 @@ func TestUpgradeWithMigration(t *testing.T) {
 	if why := c.refused(tally2Words(), dir, nil); !strings.Contains(why, "for which an earlier version had a migration: keep it") {
 		t.Fatal(why)
 	}
-	d := c.start("words", tally2Words(migrate), memstore.NewDir("words"), nil) // from the changelog
-	c.send(100, 10)
-	c.drained("words", "in", byText)
-	d.stop(t)
+	d := c.once(tally2Words(migrate), memstore.NewDir("words"), nil, 100, 10) // from the changelog
 	checkCounts(t, c.read("out"), 250, 10)
 	if strings.Contains(d.log.String(), "the topology changed") {
 		t.Error("a restart tells of a change")
@@ -108,20 +109,14 @@ func TestUpgradeWithMigration(t *testing.T) {
 func TestMigrationFailsByPolicy(t *testing.T) {
 	c := newCluster(t)
 	dir := memstore.NewDir("words")
-	a := c.start("words", tally1Words(), dir, nil)
-	c.send(40, 4)
-	c.drained("words", "in", byText)
-	a.stop(t)
+	c.once(tally1Words(), dir, nil, 40, 4)
 	migrate := processor.MigrateState(statestore.Migrate(func(a tally1) (tally2, error) {
 		if a.N == 11 {
 			return tally2{}, errOdd
 		}
 		return toTally2(a)
 	}))
-	b := c.start("words", tally1Words(), dir, nil)
-	c.send(1, 1) // word-0 has 11
-	c.drained("words", "in", byText)
-	b.stop(t)
+	c.once(tally1Words(), dir, nil, 1, 1) // word-0 has 11
 
 	d := c.start("words", tally2Words(migrate), dir, nil)
 	c.send(4, 4)
@@ -169,10 +164,7 @@ func TestUpgradeAddsAndRemovesOperators(t *testing.T) {
 	}
 	allow := func(o *engine.Options) { o.AllowDroppedState = true }
 	run := func(n int, change func(*engine.Options), ids ...string) {
-		m := c.start("words", topology(ids...), dir, change)
-		c.send(n*4, 4)
-		c.drained("words", "in", byText)
-		m.stop(t)
+		c.once(topology(ids...), dir, change, n*4, 4)
 	}
 	run(10, nil, "one", "two")
 	run(10, nil, "one", "two", "three")
@@ -413,14 +405,8 @@ func TestMigrationFromSavepoint(t *testing.T) {
 	if err := refused.wait(t); err == nil || !strings.Contains(err.Error(), "nothing of them would be left") {
 		t.Fatalf("without a migration: %v", err)
 	}
-	m = s.run(v2(migrate), dir, func(o *engine.Options) { from("before")(o); o.Parallelism = 2 })
-	s.send(30, 3)
-	s.settle(m)
-	m.stop(t)
-	m = s.run(v2(migrate), memstore.NewDir(s.app), func(o *engine.Options) { from("before")(o); o.Parallelism = 2 }) // from the new changelog
-	s.send(60, 6)
-	s.settle(m)
-	m.stop(t)
+	s.once(v2(migrate), dir, func(o *engine.Options) { from("before")(o); o.Parallelism = 2 }, 30, 3)
+	s.once(v2(migrate), memstore.NewDir(s.app), func(o *engine.Options) { from("before")(o); o.Parallelism = 2 }, 60, 6) // from the new changelog
 	last := map[string]int64{}
 	for _, r := range s.rows("rows") {
 		if r.N != last[r.Text]+1 {
@@ -437,10 +423,7 @@ func TestMigrationFromSavepoint(t *testing.T) {
 func TestInputOfKeyByGrows(t *testing.T) {
 	c := newCluster(t)
 	dir := memstore.NewDir("words")
-	a := c.start("words", countWords, dir, nil)
-	c.send(100, 10)
-	c.drained("words", "in", byText)
-	a.stop(t)
+	c.once(countWords, dir, nil, 100, 10)
 	res, err := kadm.NewClient(c.cl).CreatePartitions(t.Context(), nparts, "in")
 	if err != nil || res["in"].Err != nil {
 		t.Fatal(err, res)

@@ -293,74 +293,46 @@ func (w *Worker) stop(failure error) error {
 // prepare verifies cluster and topics, decides the incarnation and parallelism through the control topic, and makes
 // the internal topics.
 func (w *Worker) prepare(ctx context.Context, control *txn.Control) error {
-	app := w.opts.Kafka.AppID
-	names := externalTopics(w.opts.Plan)
 	known, err := control.Refresh(ctx)
 	if err != nil {
 		return err
 	}
-	external, err := w.cluster.Topics(ctx, append(slices.Clone(names), deadLetterTopic(app))...)
+	ground, err := w.survey(ctx, known)
 	if err != nil {
 		return err
 	}
-	var missing []string
-	for _, n := range names {
-		if _, ok := external[n]; !ok {
-			missing = append(missing, n)
-		}
-	}
-	if len(missing) > 0 {
-		return fatalf("topics %s do not exist on cluster %s; create them, or correct the names (internal topics are made by the app, its inputs and outputs are not)", strings.Join(missing, ", "), w.cluster.ID())
-	}
-	fresh, err := w.newIncarnation(ctx, known, external)
-	if err != nil {
-		return err
-	}
+	external, fresh := ground.external, ground.fresh
 	var bound *resolved
 	var table CompatTable
 	var unread map[string]bool
 	decide := func(cur txn.ControlState) (txn.ControlState, error) {
-		if cur.ClusterID != "" && cur.ClusterID != w.cluster.ID() {
-			return cur, fatalf("app %s belongs to cluster %s, but this is cluster %s", app, cur.ClusterID, w.cluster.ID())
-		}
-		was, err := parseTopology(cur.Topology)
-		if err != nil {
-			return cur, &fatalError{err}
-		}
 		d := decideStart(cur, fresh.origin)
 		if d.begins && (fresh.incarnation <= cur.Incarnation || cur.Incarnation != known.Incarnation) || bound != nil && !d.begins && d.incarnation != bound.incarnation {
 			return cur, errAgain
 		}
-		inc, pinned := d.incarnation, was.pinned()
 		mode := compatMode{AllowDropped: w.opts.AllowDroppedState, Unread: unread}
-		topics := was.held(external)
-		if d.begins {
-			topics = external
-			cur = begin(app, cur, fresh.incarnation, fresh.origin, fresh.base)
-			inc, pinned, was, mode.Base = cur.Incarnation, fresh.pinned, fresh.was, true
-		}
-		r, err := resolve(app, inc, w.opts.Plan, w.opts.Parallelism, pinned, topics)
+		p, err := w.plan(cur, ground, mode)
 		if err != nil {
 			return cur, err
 		}
-		if !d.begins {
-			r.keep(was)
+		if d.begins {
+			cur = begin(w.opts.Kafka.AppID, cur, fresh.incarnation, fresh.origin, fresh.base)
 		}
-		now := r.record()
-		if table = compatibility(was, now, mode); table.Refused() {
-			return cur, refusal(app, table)
+		r := p.bound
+		if table = p.table; table.Refused() {
+			return cur, refusal(r.app, table)
 		}
-		now = inherit(was, now, mode)
+		now := inherit(p.was, p.now, p.mode)
 		r.adopt(now)
-		if faults := checkBase(was, fresh.parts, now, external); d.begins && len(faults) > 0 {
-			return cur, fatalf("app %s cannot begin from %s:\n  - %s", app, fresh.origin, strings.Join(faults, "\n  - "))
+		if p.fault != nil {
+			return cur, p.fault
 		}
 		top, err := json.Marshal(now)
 		if err != nil {
 			return cur, err
 		}
 		bound = r
-		cur.ClusterID, cur.Incarnation, cur.Fingerprint, cur.Topology = w.cluster.ID(), inc, r.fingerprint, top
+		cur.ClusterID, cur.Incarnation, cur.Fingerprint, cur.Topology = w.cluster.ID(), r.incarnation, r.fingerprint, top
 		cur.Parallelism = nil
 		for _, s := range r.subs {
 			cur.Parallelism = append(cur.Parallelism, s.parallelism)

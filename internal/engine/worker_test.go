@@ -499,16 +499,7 @@ func TestControlIsFollowed(t *testing.T) {
 	m := c.start("words", countWords, memstore.NewDir("words"), nil)
 	c.send(100, 5)
 	c.drained("words", "in", "words-by-text-repartition")
-	cluster, err := txn.Connect(t.Context(), txn.Options{AppID: "words", Brokers: c.brokers})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer cluster.Close()
-	control, err := cluster.OpenControl(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer control.Close()
+	control := c.command("words", nil).control
 	update := func(change func(*txn.ControlState)) {
 		t.Helper()
 		if _, err := control.Update(t.Context(), func(s txn.ControlState) (txn.ControlState, error) { change(&s); return s, nil }); err != nil {
