@@ -347,6 +347,83 @@ func TestSavepointStop(t *testing.T) {
 	}
 }
 
+// TestSavepointStopWithoutRepartition stops an app of one sub-topology under load with a savepoint, a few times: who feeds nobody
+// stands still too, until the app has ended.
+func TestSavepointStopWithoutRepartition(t *testing.T) {
+	c := newCluster(t)
+	blobs := blobtest.NewMemory()
+	k := c.command("words", blobs)
+	topology := func(top *processor.Topology) {
+		words := processor.From(top, processor.Topic[word]{Name: "in"})
+		processor.ToTopic(processor.Map(words, func(w word) word { return w }), "out")
+	}
+	end := c.load(37)
+	defer end()
+	for i := range 3 {
+		m := c.start("words", topology, memstore.NewDir("words"), with(blobs))
+		before := len(c.read("out"))
+		testutil.Eventually(t, patience, func() error {
+			if n := len(c.read("out")); n < before+300 {
+				return fmt.Errorf("%d results after %d", n, before)
+			}
+			return nil
+		})
+		sp, err := k.take(t, engine.SavepointOptions{Name: fmt.Sprint("stop-", i), Stop: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := m.wait(t); err != nil {
+			t.Errorf("a member ends with %v", err)
+		}
+		records := int64(0)
+		for _, at := range offsetsOf(t, sp)["in"] {
+			records += at
+		}
+		if rows := int64(len(c.read("out"))); rows != records {
+			t.Errorf("%d results are committed, the savepoint has %d", rows, records)
+		}
+		if err := engine.Resume(t.Context(), k.control); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestSavepointOfASubtaskThatDoesNotRun fails at once, and says which one does not: the others must not stand still for it.
+func TestSavepointOfASubtaskThatDoesNotRun(t *testing.T) {
+	c := newCluster(t)
+	blobs := blobtest.NewMemory()
+	topology := func(top *processor.Topology) {
+		words := processor.From(top, processor.Topic[word]{Name: "in"})
+		processor.ToTopic(processor.TryMap(words, func(w word) (word, error) { return w, errors.New("no") }, processor.OnError(processor.Fail)), "out")
+	}
+	m := c.start("words", topology, memstore.NewDir("words"), func(o *engine.Options) {
+		with(blobs)(o)
+		o.BackoffMin, o.BackoffMax = time.Hour, time.Hour
+	})
+	c.send(1, 1)
+	failing := ""
+	testutil.Eventually(t, patience, func() error {
+		st := m.w.Status()
+		running := 0
+		for _, s := range st.Subtasks {
+			switch s.State {
+			case engine.SubtaskBackingOff:
+				failing = s.ID
+			case engine.SubtaskRunning:
+				running++
+			}
+		}
+		if failing == "" || running != nparts-1 {
+			return fmt.Errorf("%+v", st.Subtasks)
+		}
+		return nil
+	})
+	k := c.command("words", blobs)
+	r := ended(t, k.begin(t.Context(), t, engine.SavepointOptions{Name: "hopeless", Timeout: time.Hour, AlignTimeout: time.Hour}))
+	k.fails(t, r, "hopeless", "subtask "+failing+" does not run, it is backing-off")
+	m.cancel()
+}
+
 // TestSavepointRefused says why one cannot be begun, and leaves no trace then.
 func TestSavepointRefused(t *testing.T) {
 	c := newCluster(t)
@@ -478,6 +555,21 @@ func (k *command) fails(t *testing.T, r result, name, text string) {
 	}
 }
 
+// awaitPhase waits until the savepoint that is taken is in a phase.
+func (k *command) awaitPhase(t *testing.T, want txn.SavepointPhase) {
+	t.Helper()
+	testutil.Eventually(t, patience, func() error {
+		s, err := k.control.Refresh(t.Context())
+		if err != nil {
+			return err
+		}
+		if s.Savepoint == nil || s.Savepoint.Phase != want {
+			return fmt.Errorf("the savepoint is %+v, want it %s", s.Savepoint, want)
+		}
+		return nil
+	})
+}
+
 // TestSavepointFails breaks savepoints while processing stands still for them: they fail with a reason, processing goes on,
 // nothing is lost or doubled, and the next savepoint works.
 func TestSavepointFails(t *testing.T) {
@@ -543,6 +635,32 @@ func TestSavepointFails(t *testing.T) {
 		b.stop(t)
 		settled(t, a)
 		k.fails(t, ended(t, first), "moved", "moved to member")
+		goesOn()
+	})
+	t.Run("a subtask moves before its state is written", func(t *testing.T) {
+		b := c.start("words", countWords, memstore.NewDir("words"), with(blobs))
+		settled(t, a, b)
+		g := newGate(blobs, "/"+b.w.Status().Subtasks[0].ID+"/manifest")
+		defer close(g.open)
+		first := k.begin(t.Context(), t, engine.SavepointOptions{Name: "unwritten", Timeout: time.Hour, AlignTimeout: time.Hour})
+		g.await(t)
+		k.awaitPhase(t, txn.SavepointAligned)
+		b.stop(t)
+		settled(t, a)
+		k.fails(t, ended(t, first), "unwritten", "before its state was written")
+		goesOn()
+	})
+	t.Run("a subtask moves while the app is about to stop", func(t *testing.T) {
+		b := c.start("words", countWords, memstore.NewDir("words"), with(blobs))
+		settled(t, a, b)
+		g := newGate(blobs, "/"+a.w.Status().Subtasks[0].ID+"/manifest")
+		defer close(g.open)
+		first := k.begin(t.Context(), t, engine.SavepointOptions{Name: "unstopped", Stop: true, Timeout: time.Hour, AlignTimeout: time.Hour})
+		g.await(t)
+		k.awaitPhase(t, txn.SavepointAligned)
+		b.stop(t)
+		settled(t, a)
+		k.fails(t, ended(t, first), "unstopped", "before the app was stopped")
 		goesOn()
 	})
 	t.Run("a member joins", func(t *testing.T) {
