@@ -667,9 +667,7 @@ func (p *parser) unitWord(what string) string {
 			return w
 		}
 	}
-	for _, k := range []keyword{kwYear, kwQuarter, kwMonth, kwWeek, kwDay, kwHour, kwMinute, kwSecond} {
-		p.is(k)
-	}
+	p.note(kwYear, kwQuarter, kwMonth, kwWeek, kwDay, kwHour, kwMinute, kwSecond)
 	p.unexpected(what)
 	return ""
 }

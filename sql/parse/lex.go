@@ -281,7 +281,7 @@ func (l *lexer) number(i int) int {
 
 // quoted reads a text or a back-quoted name whose inside starts at from; the quote is written twice inside.
 func (l *lexer) quoted(start, from int, quote byte, k kind) int {
-	s, env := l.text, false
+	s, env, unknown := l.text, false, false
 	for j := from; j < len(s); {
 		switch c := s[j]; {
 		case c == quote:
@@ -294,6 +294,9 @@ func (l *lexer) quoted(start, from int, quote byte, k kind) int {
 				l.fail(ast.Span{Start: start, End: j + 1}, "E1005", "name is empty")
 				return j + 1
 			}
+			if unknown {
+				k = kBad
+			}
 			l.add(k, start, j+1).env = env
 			return j + 1
 		case c == '$' && l.exp == 0:
@@ -305,6 +308,7 @@ func (l *lexer) quoted(start, from int, quote byte, k kind) int {
 			env = true
 			if _, known := v.get(l.env); !known {
 				l.missing(v, j)
+				unknown = true
 			}
 			j += v.size
 		default:

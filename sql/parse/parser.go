@@ -88,6 +88,13 @@ func (p *parser) is(k keyword) bool {
 	return false
 }
 
+// note remembers keywords that may stand where a name is taken next, for the hint at a misspelt one.
+func (p *parser) note(ks ...keyword) {
+	for _, k := range ks {
+		p.is(k)
+	}
+}
+
 // isSeq tells whether the next tokens are these keywords.
 func (p *parser) isSeq(ks ...keyword) bool {
 	for i, k := range ks {

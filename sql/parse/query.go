@@ -238,6 +238,7 @@ func (p *parser) selectItem() ast.SelectItem {
 		alias := p.alias()
 		item.Alias = &alias
 	} else if isName(p.cur()) {
+		p.note(kwFrom)
 		alias := p.ident("an alias")
 		item.Alias = &alias
 	}
@@ -483,6 +484,7 @@ func (p *parser) afterTable(start int, t ast.TableRef, alias **ast.Alias, span *
 		if named {
 			a.Name = p.alias()
 		} else {
+			p.note(kwWhere, kwGroup, kwOrder, kwHaving, kwJoin, kwInner, kwLeft, kwRight, kwFull, kwCross, kwUnion, kwLimit, kwWindow)
 			a.Name = p.ident("an alias")
 		}
 		if p.at(kLParen) {

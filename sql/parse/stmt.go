@@ -50,9 +50,7 @@ func (p *parser) statement() ast.Stmt {
 			return nil
 		}
 	}
-	for _, k := range starts {
-		p.is(k)
-	}
+	p.note(starts...)
 	p.unexpected("a statement")
 	return nil
 }
@@ -659,8 +657,13 @@ func (p *parser) bareValue() ast.String {
 	span := ast.Span{Start: begin, End: begin + len(raw)}
 	kept := p.errs[:0]
 	for _, e := range p.errs {
-		if e.Code == "E1006" || e.Span.Start < span.Start || e.Span.Start >= span.End {
-			kept = append(kept, e)
+		inside := span.Start <= e.Span.Start && e.Span.Start < span.End
+		if inside && e.Code != "E1006" {
+			continue
+		}
+		kept = append(kept, e)
+		if inside {
+			p.failed, p.failPos = true, p.pos // a variable is missing, as the lexer has said
 		}
 	}
 	p.errs = kept
