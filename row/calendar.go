@@ -130,9 +130,14 @@ func newZone(name string, loc *time.Location) *Zone {
 	z := &Zone{name: name, loc: loc}
 	for at := int64(math.MinInt64); at < DaysOf(2100, 1, 1)*MsPerDay; {
 		s := z.lookup(max(at, DaysOf(-9999, 1, 1)*MsPerDay))
-		s.lo = at
+		// Package time may name an end that is not behind the time asked for, at the end of a leap year.
+		at, s.lo = max(s.hi, at+MsPerHour), at
+		s.hi = at
+		if n := len(z.spans); n > 0 && z.spans[n-1].offset == s.offset {
+			z.spans[n-1].hi = at
+			continue
+		}
 		z.spans = append(z.spans, s)
-		at = s.hi
 	}
 	z.utc = len(z.spans) == 1 && z.spans[0].offset == 0
 	return z

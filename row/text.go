@@ -138,14 +138,22 @@ func hasExponent(b []byte) bool {
 
 // ParseDec reads the unscaled number of a DECIMAL(digits, scale) as CAST does: blanks around it, a sign, digits with a
 // point, an exponent; digits beyond the scale are rounded half up.
+//
+// Flink has two readers. The strict one is for more than 18 digits or a text of more than 18 bytes. The other counts
+// zeros in front as digits ("0.5" is too long for DECIMAL(1, 1)), takes one odd character behind the number ("1x" is 1,
+// "5e" is 5), and an odd character alone as 0; so does this.
 func ParseDec(b []byte, digits, scale int) (Dec, error) {
 	b = TrimSpaces(b)
 	if len(b) == 0 {
 		return Dec{}, ErrEmpty
 	}
+	lax := digits <= 18 && len(b) <= 18
 	negative := b[0] == '-'
 	if negative || b[0] == '+' {
 		b = b[1:]
+		if len(b) == 0 {
+			return Dec{}, ErrSign
+		}
 	}
 	// The number is n * 10^exp; digits beyond 38 are counted, and the first of them decides the rounding.
 	var n u128
@@ -153,7 +161,10 @@ func ParseDec(b []byte, digits, scale int) (Dec, error) {
 	roundUp := false
 	for len(b) > 0 {
 		c := b[0]
-		if c == '.' && !point {
+		if c == '.' {
+			if point {
+				return Dec{}, ErrSyntax
+			}
 			point = true
 			b = b[1:]
 			continue
@@ -182,21 +193,32 @@ func ParseDec(b []byte, digits, scale int) (Dec, error) {
 		lo, carry := bits.Add64(lo, uint64(d), 0)
 		n = u128{n.hi*10 + hi + carry, lo}
 	}
-	if seen == 0 {
-		return Dec{}, ErrSyntax
-	}
-	if len(b) > 0 {
-		if b[0]|0x20 != 'e' {
-			return Dec{}, ErrSyntax
-		}
-		e, err := strconv.Atoi(text(b[1:]))
-		if errors.Is(err, strconv.ErrRange) || err == nil && (e > 1<<30 || e < -1<<30) {
-			return Dec{}, ErrOverflow
-		}
+	if lax {
+		e, err := laxTail(b)
 		if err != nil {
-			return Dec{}, ErrSyntax
+			return Dec{}, err
 		}
 		exp += e
+		if seen+exp+scale > digits {
+			return Dec{}, ErrOverflow
+		}
+	} else {
+		if seen == 0 {
+			return Dec{}, ErrSyntax
+		}
+		if len(b) > 0 {
+			if b[0]|0x20 != 'e' {
+				return Dec{}, ErrSyntax
+			}
+			e, err := strconv.Atoi(text(b[1:]))
+			if errors.Is(err, strconv.ErrRange) || err == nil && (e > 1<<30 || e < -1<<30) {
+				return Dec{}, ErrOverflow
+			}
+			if err != nil {
+				return Dec{}, ErrSyntax
+			}
+			exp += e
+		}
 	}
 	if n == (u128{}) {
 		return Dec{}, nil
@@ -219,6 +241,39 @@ func ParseDec(b []byte, digits, scale int) (Dec, error) {
 		return Dec{}, ErrOverflow
 	}
 	return d, nil
+}
+
+// laxTail reads what is behind the digits of a short text: an exponent, and one odd character.
+func laxTail(b []byte) (exp int, err error) {
+	if len(b) == 0 {
+		return 0, nil
+	}
+	c := b[0]
+	b = b[1:]
+	if c|0x20 == 'e' && len(b) > 0 {
+		negative := b[0] == '-'
+		if negative || b[0] == '+' {
+			b = b[1:]
+			if len(b) == 0 {
+				return 0, ErrSyntax
+			}
+		}
+		for len(b) > 0 {
+			d := b[0] - '0'
+			b = b[1:]
+			if d > 9 {
+				break
+			}
+			exp = min(exp*10+int(d), 1<<20)
+		}
+		if negative {
+			exp = -exp
+		}
+	}
+	if len(TrimSpaces(b)) > 0 {
+		return 0, ErrSyntax
+	}
+	return exp, nil
 }
 
 // ParseBool reads a BOOLEAN as CAST does: true, t, yes, y, 1, false, f, no, n, 0, in any case, without blanks.
