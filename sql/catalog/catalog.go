@@ -105,6 +105,11 @@ type View struct {
 	Path    Path
 	Query   ast.Query
 	Columns []string // renamed, nil = as the query has them
-	Source  *diag.Source
-	Decl    *ast.CreateView
+	// Catalog and Database are those that the names of the query are looked up in.
+	Catalog, Database string
+	// Temporary, Comment as declared.
+	Temporary bool
+	Comment   string
+	Source    *diag.Source
+	Decl      *ast.CreateView
 }

@@ -501,3 +501,28 @@ func Deepen(e Expr, by int) Expr {
 		return &d
 	})
 }
+
+// MapDown rebuilds an expression from the top: where f says true, its result stands for the whole part and what is below is
+// not visited. It does not go into the plans of subqueries. nil stays nil.
+func MapDown(e Expr, f func(Expr) (Expr, bool)) Expr {
+	if e == nil {
+		return nil
+	}
+	if x, ok := f(e); ok {
+		return x
+	}
+	in := operands(e)
+	var out []Expr
+	for i, x := range in {
+		if y := MapDown(x, f); y != x {
+			if out == nil {
+				out = slices.Clone(in)
+			}
+			out[i] = y
+		}
+	}
+	if out == nil {
+		return e
+	}
+	return withOperands(e, out)
+}
