@@ -276,29 +276,29 @@ func (a u128) sub(b u128) u128 {
 // u256 is an unsigned 256-bit integer, the low word first.
 type u256 [4]uint64
 
-func (a u256) less(b u256) bool {
+func (x u256) less(b u256) bool {
 	for i := 3; i >= 0; i-- {
-		if a[i] != b[i] {
-			return a[i] < b[i]
+		if x[i] != b[i] {
+			return x[i] < b[i]
 		}
 	}
 	return false
 }
 
-func (a u256) add(b u256) u256 {
+func (x u256) add(b u256) u256 {
 	var c uint64
-	for i := range a {
-		a[i], c = bits.Add64(a[i], b[i], c)
+	for i := range x {
+		x[i], c = bits.Add64(x[i], b[i], c)
 	}
-	return a
+	return x
 }
 
-func (a u256) sub(b u256) u256 {
+func (x u256) sub(b u256) u256 {
 	var c uint64
-	for i := range a {
-		a[i], c = bits.Sub64(a[i], b[i], c)
+	for i := range x {
+		x[i], c = bits.Sub64(x[i], b[i], c)
 	}
-	return a
+	return x
 }
 
 func mulU128(a, b u128) (p u256) {
