@@ -10,7 +10,6 @@ import (
 	"reflect"
 	"strings"
 	"time"
-	"unsafe"
 
 	"github.com/millrace-stream/millrace/internal/nfa"
 	"github.com/millrace-stream/millrace/internal/task"
@@ -186,14 +185,14 @@ func DetectMatches[K comparable, T, R any](from KeyedStream[K, T], id string, p 
 		return s.keys.group(key)
 	}
 	n.store(matchEvents, statestore.KindTable, heldCodec.Schema(), schemaOf(values))
-	n.store(matchStates, statestore.KindTable, s.keys.schema(), packedCodec{}.Schema()).Aggregate = "pattern " + p.Program.Layout()
+	n.store(matchStates, statestore.KindTable, s.keys.schema(), (*matchCodec)(nil).Schema()).Aggregate = "pattern " + p.Program.Layout()
 	n.store(matchTimers, statestore.KindTimers, s.keys.schema(), "")
 	s.attach(func(b *builder) keyedStep[K, T] {
 		op := &matchOp[K, T, R]{x: b.x, op: b.op(n), node: b.node(n), prog: p, machine: p.Program.NewMachine(), keys: s.keys, result: result}
 		state := b.state()
 		var errs [3]error
 		op.events, errs[0] = statestore.NewTable(state, n.specOf(matchEvents), heldCodec, values)
-		op.states, errs[1] = statestore.NewTable[K, packed](state, n.specOf(matchStates), s.keys.codec, packedCodec{})
+		op.states, errs[1] = statestore.NewTable[K, nfa.State](state, n.specOf(matchStates), s.keys.codec, &matchCodec{m: p.Program.NewMachine()})
 		op.timers, errs[2] = statestore.NewTimers(state, n.specOf(matchTimers), rememberKeys(s.keys.codec))
 		if err := errors.Join(errs[:]...); err != nil {
 			b.fail(n, err)
@@ -216,27 +215,39 @@ func tagOf[T any](tag *OutputTag[T]) string {
 	return tag.id
 }
 
-// packed is the state of the matches of a key. It is never written to, so that undoing a step is taking the old one.
-type packed struct{ s string }
-
-// packedCodec writes it as a []byte is written.
-type packedCodec struct{}
-
-func (packedCodec) Append(dst []byte, v *packed) []byte {
-	return append(binary.AppendUvarint(dst, uint64(len(v.s))+1), v.s...)
+// matchCodec is the codec of the states of matches, which are written as a []byte is written. They stay as the automaton
+// works on them as long as they are in memory.
+type matchCodec struct {
+	m   *nfa.Machine
+	buf []byte
 }
 
-func (packedCodec) Decode(src []byte, v *packed) error {
+func (c *matchCodec) Append(dst []byte, v *nfa.State) []byte {
+	c.m.Take(*v)
+	c.buf = c.m.Store(c.buf[:0])
+	*v = c.m.Give() // the same, without gaps
+	return append(binary.AppendUvarint(dst, uint64(len(c.buf))+1), c.buf...)
+}
+
+func (c *matchCodec) Decode(src []byte, v *nfa.State) error {
 	n, size := binary.Uvarint(src)
 	if size <= 0 || n != uint64(len(src)-size)+1 {
 		return errors.New("decode matches: the length is not that of what follows")
 	}
-	v.s = string(src[size:])
+	if err := c.m.Load(src[size:]); err != nil {
+		return err
+	}
+	*v = c.m.Give()
 	return nil
 }
 
-func (packedCodec) Flat() bool     { return true }
-func (packedCodec) Schema() string { return "bytes" }
+func (*matchCodec) Flat() bool     { return false }
+func (*matchCodec) Schema() string { return "bytes" }
+
+// Copy, Size and Own are of statestore.Copier.
+func (*matchCodec) Copy(dst, src *nfa.State) { dst.Copy(src) }
+func (*matchCodec) Size(v *nfa.State) int    { return v.Size() }
+func (*matchCodec) Own(*nfa.State) bool      { return true }
 
 // rememberedKeys is a KeyCodec for timers that remembers the keys it has read lately. Every event is a timer, and a key
 // with a string would be an allocation for each.
@@ -287,7 +298,7 @@ type matchOp[K comparable, T, R any] struct {
 	prog    MatchProgram[T]
 	machine *nfa.Machine
 	events  *statestore.Table[heldKey[K], T]
-	states  *statestore.Table[K, packed]
+	states  *statestore.Table[K, nfa.State]
 	timers  *statestore.Timers[K]
 	keys    *keyType[K]
 	result  func(K, Match[T]) R
@@ -301,10 +312,10 @@ type matchOp[K comparable, T, R any] struct {
 	value   T
 	upTo    int64
 	partial match[T]
-	discard bool   // give up what comes of the step
-	loaded  string // what the machine holds, and the key of it
-	of      K
-	buf     []byte
+	discard bool // give up what comes of the step
+	event   nfa.Event
+	held    statestore.Ref[T] // of event, if there is one
+	memory  nfa.State         // nobody's
 
 	fireOne, dropOne func() error
 	nameKey          func(dst []byte) []byte
@@ -410,75 +421,79 @@ func (o *matchOp[K, T, R]) fire1(drop bool) error {
 		return nil
 	}
 	o.x.Group, o.x.Time, o.key, o.discard = g, at, k, drop
+	o.held = statestore.Ref[T]{}
 	m := o.machine
 	event := nfa.Event{Time: at, Seq: id - 1}
 	if id != deadline && drop {
 		o.events.Delete(g, heldKey[K]{k, at, event.Seq})
 		return nil
 	}
-	o.load()
-	loaded := o.loaded
-	o.loaded = "" // until the step has done well
+	kept, has := o.load()
 	before, had := m.Deadline()
 	var err error
 	if id == deadline {
 		err = m.Advance(at, o)
 	} else {
-		held := o.events.Get(g, heldKey[K]{k, at, event.Seq})
-		if held == nil {
+		if o.held, ok = o.events.Ref(g, heldKey[K]{k, at, event.Seq}); !ok {
 			panic(&statestore.Fault{Err: fmt.Errorf("the event of a timer for %d is not in the state", at)})
 		}
-		o.value = *held
+		o.event, o.value = event, *o.held.Get()
 		err = m.Process(event, o, o)
 	}
+	o.held = statestore.Ref[T]{}
 	if err != nil {
+		m.Give() // what it worked on is undone
 		return o.x.Fail(o.op, task.UserCode, err)
 	}
-	if o.loaded = loaded; m.Changed() {
-		o.save()
-	}
-	after, has := m.Deadline()
-	if had && (!has || before != after) && before != at {
+	after, due := m.Deadline()
+	o.save(kept, has)
+	if had && (!due || before != after) && before != at {
 		o.timers.Delete(before, g, k, deadline)
 	}
-	if has && (!had || before != after) {
+	if due && (!had || before != after) {
 		o.timers.Set(after, g, k, deadline)
 	}
 	return nil
 }
 
-// load gives the machine the state of the current key.
-func (o *matchOp[K, T, R]) load() {
-	p := o.states.Get(o.x.Group, o.key)
-	if p == nil {
-		o.forget()
-		return
+// load makes the machine work on the state of the current key, if there is one.
+func (o *matchOp[K, T, R]) load() (kept statestore.Ref[nfa.State], ok bool) {
+	if kept, ok = o.states.Ref(o.x.Group, o.key); ok {
+		kept.Save()
+		o.machine.Take(*kept.Get())
+		return kept, true
 	}
-	if o.of == o.key && unsafe.StringData(p.s) == unsafe.StringData(o.loaded) && len(p.s) == len(o.loaded) {
-		return
-	}
-	o.of, o.loaded = o.key, p.s
-	if err := o.machine.Load(unsafe.Slice(unsafe.StringData(p.s), len(p.s))); err != nil {
-		o.forget()
-		panic(&statestore.Fault{Err: err})
+	o.machine.Begin(o.memory)
+	o.memory = nfa.State{}
+	return kept, false
+}
+
+// save puts the state of the machine where it was, or where it belongs from now on.
+func (o *matchOp[K, T, R]) save(kept statestore.Ref[nfa.State], had bool) {
+	m := o.machine
+	idle, changed := m.Idle(), m.Changed()
+	switch {
+	case !had && idle:
+		o.reuse(m.Give())
+	case !had:
+		o.states.Set(o.x.Group, o.key, m.Give())
+	case idle:
+		o.reuse(m.Give())
+		kept.Delete()
+	case changed:
+		*kept.Update() = m.Give()
+	default:
+		*kept.Get() = m.Give() // equal, in memory that may be other
 	}
 }
 
-// forget makes the machine hold the state of no key.
-func (o *matchOp[K, T, R]) forget() {
-	o.loaded = ""
-	o.machine.Reset()
-}
+// maxMemory is the size up to which the memory of a state without key is kept.
+const maxMemory = 4 << 10
 
-func (o *matchOp[K, T, R]) save() {
-	if o.machine.Idle() {
-		o.states.Delete(o.x.Group, o.key)
-		o.forget()
-		return
+func (o *matchOp[K, T, R]) reuse(s nfa.State) {
+	if s.Size() <= maxMemory {
+		o.memory = s
 	}
-	o.buf = o.machine.Store(o.buf[:0])
-	o.of, o.loaded = o.key, string(o.buf)
-	o.states.Set(o.x.Group, o.key, packed{o.loaded})
 }
 
 // Holds implements nfa.Conditions.
@@ -519,6 +534,11 @@ func (o *matchOp[K, T, R]) TimedOut(m *nfa.Partial, _ int64) error {
 
 // Release implements nfa.Output.
 func (o *matchOp[K, T, R]) Release(e nfa.Event) error {
+	if e == o.event && o.held.Valid() {
+		o.held.Delete()
+		o.held = statestore.Ref[T]{}
+		return nil
+	}
 	o.events.Delete(o.x.Group, heldKey[K]{o.key, e.Time, e.Seq})
 	return nil
 }

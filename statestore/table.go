@@ -82,6 +82,13 @@ func (t *Table[K, V]) Ref(g Group, k K) (Ref[V], bool) {
 	return Ref[V]{&t.c, i, e}, true
 }
 
+// Valid says that it is not the zero Ref.
+func (r Ref[V]) Valid() bool { return r.e != nil }
+
+// Save notes the value as it is, for the step to be undone, without a write: it may then be changed in place, as long as
+// it is what it was when the step ends, unless Update or Delete is called as well.
+func (r Ref[V]) Save() { r.c.log(r.i, r.e) }
+
 // Get is Table.Get.
 func (r Ref[V]) Get() *V { return &r.e.val }
 

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"unsafe"
 )
 
 // Conditions answers for a Machine.
@@ -84,9 +85,9 @@ func (e *LimitError) Error() string {
 	return fmt.Sprintf("the key has %d partial matches over %d taken events, the bounds are %d and %d: set Within or shorten it, use a stricter contiguity than FollowedByAny and AllowCombinations, or a skip strategy", e.Partials, e.Events, e.MaxPartials, e.MaxEvents)
 }
 
-// Machine runs a Program on the state of one key at a time. It is used by one goroutine.
-type Machine struct {
-	p        *Program
+// State is the state of one key as a Machine works on it. The zero State is not that of a key: see Machine.Take. It belongs
+// to who has it, and two never share memory unless one was assigned to the other.
+type State struct {
 	events   []heldEvent // ascending; one without refs is a gap
 	nodes    []node      // each behind its prev; one without refs is a gap
 	partial  heap
@@ -94,6 +95,25 @@ type Machine struct {
 	now      int64 // of stepwise programs: the millisecond that has begun
 	gaps     int   // in events and nodes
 	live     int   // nodes that are not gaps
+}
+
+// Copy makes s equal to another State, in memory of its own.
+func (s *State) Copy(of *State) {
+	events, nodes, partial, complete := s.events[:0], s.nodes[:0], s.partial[:0], s.complete[:0]
+	*s = *of
+	s.events, s.nodes = append(events, of.events...), append(nodes, of.nodes...)
+	s.partial, s.complete = append(partial, of.partial...), append(complete, of.complete...)
+}
+
+// Size is about how many bytes it takes behind its pointers.
+func (s *State) Size() int {
+	return int(unsafe.Sizeof(heldEvent{}))*cap(s.events) + int(unsafe.Sizeof(node{}))*cap(s.nodes) + int(unsafe.Sizeof(thread{}))*(cap(s.partial)+cap(s.complete))
+}
+
+// Machine runs a Program on the state of one key at a time. It is used by one goroutine.
+type Machine struct {
+	p *Program
+	State
 
 	// Of the running call.
 	next, found heap
@@ -125,7 +145,30 @@ func (p *Program) NewMachine() *Machine {
 // Reset puts the Machine in the state of a key without events.
 func (m *Machine) Reset() {
 	m.events, m.nodes, m.complete, m.partial = m.events[:0], m.nodes[:0], m.complete[:0], append(m.partial[:0], thread{m.p.start, none})
-	m.now, m.gaps, m.live, m.changed = math.MinInt64, 0, 0, false
+	m.now, m.gaps, m.live = math.MinInt64, 0, 0
+	m.fresh()
+}
+
+// fresh forgets the call before, which may have failed.
+func (m *Machine) fresh() { m.changed, m.released = false, m.released[:0] }
+
+// Take makes the Machine work on a State that a Machine of the program gave. It belongs to the Machine until Give.
+func (m *Machine) Take(s State) {
+	m.State = s
+	m.fresh()
+}
+
+// Give hands out the State of the Machine, which has none from then on until Begin, Take or Load.
+func (m *Machine) Give() State {
+	s := m.State
+	m.State = State{}
+	return s
+}
+
+// Begin is Reset in the memory of a State that nobody has any more.
+func (m *Machine) Begin(memory State) {
+	m.State = memory
+	m.Reset()
 }
 
 // Idle reports that the state is that of a key without events: there is nothing to be stored.
