@@ -1,0 +1,79 @@
+package sqltest
+
+import (
+	"fmt"
+	"io"
+	"io/fs"
+	"path/filepath"
+	"runtime/debug"
+	"strings"
+)
+
+// Find lists the case files below a folder, in the order of their paths.
+func Find(dir string) ([]string, error) {
+	var paths []string
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err == nil && !d.IsDir() && filepath.Ext(path) == ".case" {
+			paths = append(paths, path)
+		}
+		return err
+	})
+	return paths, err
+}
+
+// Report runs the cases of a folder in one mode and writes what comes of each, and a last line "N passed, N failed".
+// Cases that the mode says nothing about are left out of both. filter chooses by path; "" = all. With quiet, cases that
+// pass are not listed.
+func Report(w io.Writer, dir, filter string, o RunOptions, quiet bool) (failed int, err error) {
+	paths, err := Find(dir)
+	if err != nil {
+		return 0, err
+	}
+	passed := 0
+	for _, p := range paths {
+		if !strings.Contains(p, filter) {
+			continue
+		}
+		diff, ran := check(p, o)
+		switch {
+		case !ran:
+		case diff == "":
+			passed++
+			if !quiet {
+				fmt.Fprintf(w, "pass %s\n", p)
+			}
+		default:
+			failed++
+			fmt.Fprintf(w, "FAIL %s\n    %s\n", p, strings.ReplaceAll(strings.TrimRight(diff, "\n"), "\n", "\n    "))
+		}
+	}
+	fmt.Fprintf(w, "%d passed, %d failed\n", passed, failed)
+	return failed, nil
+}
+
+// check runs a case; a panic is a failure of the case.
+func check(path string, o RunOptions) (diff string, ran bool) {
+	defer func() {
+		if e := recover(); e != nil {
+			diff, ran = fmt.Sprintf("panic: %v\n%s", e, stack()), true
+		}
+	}()
+	c, err := Load(path)
+	if err != nil {
+		return err.Error(), true
+	}
+	return Check(c, o)
+}
+
+// stack is the top of the stack of the panic that is being recovered from.
+func stack() string {
+	lines := strings.Split(string(debug.Stack()), "\n")
+	for i, l := range lines {
+		if strings.HasPrefix(l, "panic(") {
+			lines = lines[i+2:]
+			break
+		}
+	}
+	const most = 12
+	return strings.Join(lines[:min(most, len(lines))], "\n")
+}
