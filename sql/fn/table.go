@@ -28,7 +28,7 @@ func Names() []string {
 	return names
 }
 
-var all = slices.Concat(comparisonFuncs, logicalFuncs, arithmeticFuncs, conditionalFuncs)
+var all = slices.Concat(comparisonFuncs, logicalFuncs, arithmeticFuncs, conditionalFuncs, aggregateFuncs())
 
 var byName = func() map[string]*Func {
 	m := map[string]*Func{}
