@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/millrace-stream/millrace/checkpoint"
@@ -87,6 +86,11 @@ type checkpointer struct {
 	specs   []statestore.Spec
 	pub     *checkpoint.Publisher
 	failing bool
+
+	view   checkpoint.View // what the restore was decided by
+	looked bool            // at the checkpoints that there were
+	ahead  []checkpoint.Found
+	from   uint64 // the epoch from which ahead may be put aside
 }
 
 // startCheckpoints starts the checkpointer of a life, if there is something to checkpoint. stop waits for its end.
@@ -102,23 +106,22 @@ func (l *life) startCheckpoints() (stop func()) {
 			Timeout: o.Timeout, Grace: o.Grace, Retain: o.Retain, Parallel: o.Upload, Inline: o.Inline,
 		})
 	}
-	c := &checkpointer{s: l.s, store: store, specs: l.state.Specs(), pub: l.s.publisher}
-	ahead, view, found := l.ahead, l.view, l.found
+	c := &checkpointer{s: l.s, store: store, specs: l.state.Specs(), pub: l.s.publisher, view: l.view, looked: l.found}
+	ahead := l.ahead
 	ctx, cancel := context.WithCancel(l.s.ctx)
-	var both sync.WaitGroup
-	both.Go(func() {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
 		c.reject(ctx, ahead)
 		c.run(ctx)
-	})
-	if !found {
-		both.Go(func() { c.stray(ctx, view) })
-	}
-	return func() { cancel(); both.Wait() }
+	}()
+	return func() { cancel(); <-done }
 }
 
 // run takes a checkpoint every interval; the subtasks of a process are spread over it.
 func (c *checkpointer) run(ctx context.Context) {
 	o := c.s.w.opts.Checkpoints
+	_ = c.look(ctx) // or else it is told of before the first checkpoint
 	wait := o.Interval * time.Duration(c.s.id.Index+1) / time.Duration(c.s.sub.parallelism)
 	for {
 		t := time.NewTimer(wait)
@@ -145,7 +148,12 @@ func (c *checkpointer) run(ctx context.Context) {
 func (c *checkpointer) take(ctx context.Context, began time.Time) {
 	ctx, cancel := context.WithTimeout(ctx, c.s.w.opts.Checkpoints.Timeout)
 	defer cancel()
-	done, err := c.publish(ctx)
+	var done checkpoint.Published
+	err := c.look(ctx)
+	if err == nil {
+		c.clear(ctx)
+		done, err = c.publish(ctx)
+	}
 	if errors.Is(err, context.Canceled) && c.s.letGo() {
 		return
 	}
@@ -171,11 +179,7 @@ func (c *checkpointer) take(ctx context.Context, began time.Time) {
 	t.checkpoint.Completed++
 	t.mu.Unlock()
 	c.s.w.opts.Observer.CheckpointDone(c.s.id, true, done.UploadedBytes, time.Since(began))
-	if _, err := c.pub.Collect(ctx, func() uint64 {
-		t.mu.Lock()
-		defer t.mu.Unlock()
-		return t.epoch
-	}); err != nil && ctx.Err() == nil {
+	if _, err := c.pub.Collect(ctx, c.epoch); err != nil && ctx.Err() == nil {
 		c.s.log.Warn("remove checkpoints that are not needed any more; the next one tries again", "error", err)
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"time"
 
 	"github.com/millrace-stream/millrace/checkpoint"
 	"github.com/millrace-stream/millrace/statestore"
@@ -14,7 +13,7 @@ import (
 // A cluster that comes back from an older snapshot of its disks, or an unclean leader election, takes committed records back. State
 // that was made with them is ahead of its changelog, until that has grown past it: then its positions are those of records that
 // it has never seen the like of. Two things keep such state out. What stands in a changelog right before a position must be what the
-// state was made of (history); and whoever takes a subtask over puts checkpoints aside that are ahead at that time (stray).
+// state was made of (history); and whoever takes a subtask over puts checkpoints aside that are ahead at that time (look).
 
 // errOtherHistory: the state was made of records that the changelog does not have any more.
 var errOtherHistory = fmt.Errorf("%w: it was made of changelog records that are gone, as after a cluster came back from an older snapshot", statestore.ErrCorrupt)
@@ -48,39 +47,40 @@ func (l *life) noteAhead(o checkpoint.Option) {
 	}
 }
 
-// strayPace is how often stray looks whether the subtask has gone on.
-const strayPace = 500 * time.Millisecond
+// look finds checkpoints that are ahead of what this life has found in the changelog, if its restore had no need to look at them: else
+// they would keep new ones from being published, and become wrong when their epochs are reached again. It comes before the first
+// checkpoint of this life, so that none of those is among them.
+func (c *checkpointer) look(ctx context.Context) (err error) {
+	if c.looked {
+		return nil
+	}
+	v := c.view
+	if v.Checkpoints, err = checkpoint.Find(ctx, c.s.w.opts.Checkpoints.Blobs, v.Identity); err != nil {
+		return err
+	}
+	seen := c.epoch()
+	for _, o := range checkpoint.Resolve(v) {
+		if m := o.Manifest; m != nil && (o.Ahead || o.Epoch > seen+1 && m.Identity().Diff(v.Identity) == "") {
+			c.ahead = append(c.ahead, checkpoint.Found{Key: o.Key, Epoch: o.Epoch, Manifest: m})
+		}
+	}
+	// The epoch after the one that was committed then may have been on its way; the one after that was begun later, and shows that
+	// nobody else had the subtask when they were listed.
+	c.looked, c.from = true, seen+2
+	return nil
+}
 
-// stray puts checkpoints aside that are ahead of what this life has found in the changelog, if its restore had no need to look
-// at them: else they would keep new ones from being published, and become wrong when their epochs are reached again. The epochs
-// that were committed after the look show that nobody else had the subtask by then.
-func (c *checkpointer) stray(ctx context.Context, v checkpoint.View) {
-	o := c.s.w.opts.Checkpoints
-	var err error
-	for v.Checkpoints, err = checkpoint.Find(ctx, o.Blobs, v.Identity); err != nil; v.Checkpoints, err = checkpoint.Find(ctx, o.Blobs, v.Identity) {
-		if txn.Sleep(ctx, o.Interval) != nil {
-			return
-		}
+// clear puts what look has found aside, when that is allowed.
+func (c *checkpointer) clear(ctx context.Context) {
+	if len(c.ahead) > 0 && c.epoch() >= c.from {
+		c.reject(ctx, c.ahead)
+		c.ahead = nil
 	}
-	epoch := func() uint64 {
-		c.s.totals.mu.Lock()
-		defer c.s.totals.mu.Unlock()
-		return c.s.totals.epoch
-	}
-	seen := epoch()
-	var ahead []checkpoint.Found
-	for _, opt := range checkpoint.Resolve(v) {
-		if opt.Manifest != nil && (opt.Ahead || opt.Refused == "" && opt.Epoch > seen+1) {
-			ahead = append(ahead, checkpoint.Found{Key: opt.Key, Epoch: opt.Epoch, Manifest: opt.Manifest})
-		}
-	}
-	if len(ahead) == 0 {
-		return
-	}
-	for epoch() < seen+2 {
-		if txn.Sleep(ctx, strayPace) != nil {
-			return
-		}
-	}
-	c.reject(ctx, ahead)
+}
+
+// epoch is the last one that was committed.
+func (c *checkpointer) epoch() uint64 {
+	c.s.totals.mu.Lock()
+	defer c.s.totals.mu.Unlock()
+	return c.s.totals.epoch
 }
