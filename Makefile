@@ -51,7 +51,7 @@ test-short: ## Run the tests that need no broker, no S3 server and little time
 soak: kafka-jars s3-server ## Run SEEDS (20000) seeds of the simulation and ROUNDS (5) of the long tests on real brokers: about two hours
 	MILLRACE_SIM_SEEDS=$(SEEDS) $(GO) test -tags synctests -timeout 6h $(TESTFLAGS) -run TestSim ./internal/sim
 	MILLRACE_TEST_SOAK=1 $(GO) test -timeout 6h -count $(ROUNDS) $(TESTFLAGS) -run 'TestThreeBrokers|TestChaos' ./test/integration
-	MILLRACE_TEST_SOAK=1 $(GO) test -timeout 2h $(TESTFLAGS) -run TestKillSeries ./test/integration
+	MILLRACE_TEST_SOAK=1 $(GO) test -timeout 2h $(TESTFLAGS) -run 'TestKillSeries|TestClusterComesBackOlder' ./test/integration
 
 .PHONY: kafka-jars
 kafka-jars: ## Fetch the jars of the Kafka brokers for the tests (needs Maven, once)
