@@ -34,7 +34,7 @@ func newRowShape(fields []Field) *rowShape {
 }
 
 // RowView reads a packed ROW without decoding it whole. It is valid as long as its bytes.
-type RowView struct {
+type RowView struct { //nolint:revive // the kind is called ROW, View alone says too little
 	t *Type
 	b []byte
 }
@@ -352,7 +352,7 @@ func (m *MapBuilder) dropDoubles() {
 }
 
 // RowBuilder makes packed ROWs: add the fields in order. It is reused: Append finishes a value and starts the next.
-type RowBuilder struct {
+type RowBuilder struct { //nolint:revive // beside ArrayBuilder and MapBuilder
 	t    *Type
 	n    int
 	head []byte

@@ -6,7 +6,7 @@ import (
 )
 
 // RowKind says what a row of a changelog does.
-type RowKind uint8
+type RowKind uint8 //nolint:revive // the name that Flink gives it
 
 // The kinds of rows, in Flink's words. Their numbers are part of the packed form.
 const (

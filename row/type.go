@@ -362,4 +362,4 @@ func Map(key, value *Type) *Type {
 func Multiset(elem *Type) *Type { return intern(Type{kind: KindMultiset, nullable: true, elem: elem}) }
 
 // RowOf is ROW<fields>. It keeps the slice.
-func RowOf(fields ...Field) *Type { return intern(Type{kind: KindRow, nullable: true, fields: fields}) }
+func RowOf(fields ...Field) *Type { return intern(Type{kind: KindRow, nullable: true, fields: fields}) } //nolint:revive // the ROW type, beside the Row that is no type
