@@ -154,7 +154,9 @@ func (c *compiler) fold(at rel.Place, code fn.Code, err error, constant bool) (f
 		return code, nil
 	}
 	if v, err := code.TryEval(nil); err == nil {
-		return fn.ConstCode(code.Type, v), nil
+		folded := fn.ConstCode(code.Type, v)
+		folded.JSON = code.JSON
+		return folded, nil
 	}
 	return code, nil
 }

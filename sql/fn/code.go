@@ -12,7 +12,7 @@ import (
 type Get[T any] = func(r *row.Row) (v T, ok bool)
 
 // Stamp is a TIMESTAMP or TIMESTAMP_LTZ of any precision: ms since 1970-01-01, and nanoseconds in that ms.
-type Stamp = row.Stamp
+type Stamp struct{ Ms, Nanos int64 }
 
 // Class is which closure of a Code is set.
 type Class uint8

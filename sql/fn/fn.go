@@ -107,6 +107,8 @@ type Code struct {
 	Type *row.Type
 	// Const says that the value does not depend on the row: the closure may be called with nil, at compile time too.
 	Const bool
+	// JSON says that the text is JSON that a function made: it goes into other JSON as it is.
+	JSON bool
 	// Column is set for a bare column, so that operators on it need no call.
 	Column *ColumnAt
 	// Cond: BOOLEAN.
