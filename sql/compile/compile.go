@@ -26,6 +26,10 @@ type Options struct {
 	Collect func(s *rel.Schema) *connector.Sink
 	// Zone is table.local-time-zone; nil = UTC.
 	Zone *row.Zone
+	// OneSubtask runs all in one subtask: for plans without exchanges.
+	OneSubtask bool
+	// BadInput is the policy for what cannot be decoded; 0 = Fail, as in Flink.
+	BadInput processor.Policy
 	// Seed is that of RAND and UUID.
 	Seed uint64
 }
@@ -37,10 +41,11 @@ type stream = processor.Stream[*row.Row]
 type compiler struct {
 	o     Options
 	top   *processor.Topology
-	plan  *rel.Plan
 	nodes map[rel.Physical]stream
-	scans map[string]stream
-	ids   map[string]int
+	// scans are those of each table; merged is what they are where they differ.
+	scans  map[string][]*rel.PScan
+	merged map[string]*rel.PScan
+	ids    map[string]int
 }
 
 // Plan makes the topology of a plan. An error is a *diag.Error with the place of what cannot be run.
@@ -48,7 +53,12 @@ func Plan(p *rel.Plan, o Options) (*processor.Topology, error) {
 	if o.Zone == nil {
 		o.Zone = row.UTC()
 	}
-	c := &compiler{o: o, top: processor.New(), plan: p, nodes: map[rel.Physical]stream{}, scans: map[string]stream{}, ids: map[string]int{}}
+	if o.BadInput == 0 {
+		o.BadInput = processor.Fail
+	}
+	c := &compiler{o: o, top: processor.New(processor.Defaults{BadInput: o.BadInput}), nodes: map[rel.Physical]stream{},
+		scans: map[string][]*rel.PScan{}, merged: map[string]*rel.PScan{}, ids: map[string]int{}}
+	c.readScans(p)
 	for i, s := range p.Sinks {
 		if err := c.sink(i, s); err != nil {
 			return nil, err

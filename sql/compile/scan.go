@@ -2,7 +2,9 @@ package compile
 
 import (
 	"fmt"
+	"maps"
 	"math"
+	"slices"
 	"strings"
 
 	"github.com/millrace-stream/millrace/connector"
@@ -13,12 +15,126 @@ import (
 	"github.com/millrace-stream/millrace/sql/rel"
 )
 
-// scan reads a table. Scans that are the same share one source: a topic is read once.
-func (c *compiler) scan(n *rel.PScan) (stream, error) {
-	key := scanKey(n)
-	if s, ok := c.scans[key]; ok {
-		return s, nil
+// readScans finds the scans of each table: a topic is read once, whatever a plan reads of it.
+func (c *compiler) readScans(p *rel.Plan) {
+	seen := map[rel.Node]bool{}
+	for _, s := range p.Sinks {
+		rel.Walk(s, func(n rel.Node) bool {
+			if seen[n] {
+				return false
+			}
+			seen[n] = true
+			if scan, ok := n.(*rel.PScan); ok {
+				key := tableKey(scan)
+				c.scans[key] = append(c.scans[key], scan)
+			}
+			return true
+		})
 	}
+}
+
+// tableKey tells apart what is read by itself.
+func tableKey(n *rel.PScan) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s %v %s", n.Table.Path, n.FromSource, n.LateRowTable)
+	for _, k := range slices.Sorted(maps.Keys(n.Options)) {
+		fmt.Fprintf(&b, "|%s=%s", k, n.Options[k])
+	}
+	return b.String()
+}
+
+// same says that two scans of a table give the same rows.
+func same(a, b *rel.PScan) bool {
+	return slices.Equal(a.Columns, b.Columns) && a.Rowtime == b.Rowtime && sameExprs(a.Computed, b.Computed) && rel.Equal(a.Watermark, b.Watermark)
+}
+
+func sameExprs(a, b []rel.Expr) bool {
+	return slices.EqualFunc(a, b, rel.Equal)
+}
+
+// scan reads a table. Where it is read in several ways, one source has all columns that are wanted, and each way is a step
+// behind it.
+func (c *compiler) scan(n *rel.PScan) (stream, error) {
+	all := c.scans[tableKey(n)]
+	first := all[0]
+	merged := false
+	for _, s := range all {
+		if !same(s, first) {
+			merged = true
+		}
+		if s.Rowtime >= 0 && first.Rowtime < 0 {
+			first = s
+		}
+	}
+	if !merged {
+		if n != first {
+			return c.node(first)
+		}
+		return c.source(n)
+	}
+	key := tableKey(n)
+	whole := c.merged[key]
+	if whole == nil {
+		whole = mergeScans(first, all)
+		c.merged[key] = whole
+		s, err := c.source(whole)
+		if err != nil {
+			return stream{}, err
+		}
+		c.nodes[whole] = s
+	}
+	part := &rel.PCalc{Phys: rel.Phys{Base: n.Base, In: []rel.Physical{whole}, Traits: n.Traits}}
+	at := func(i int) rel.Expr {
+		j := slices.Index(whole.Columns, n.Columns[i])
+		return rel.NewColumn(n.Out.Types[i], j, 0, n.Out.Names[i], n.Pos)
+	}
+	for i := range n.Columns {
+		part.Exprs = append(part.Exprs, at(i))
+	}
+	for _, e := range n.Computed {
+		part.Exprs = append(part.Exprs, rel.Substitute(e, part.Exprs))
+	}
+	return c.calc(part, []flow{c.nodes[whole]})
+}
+
+// mergeScans makes the scan that has the columns of all, and the event time and watermark of first.
+func mergeScans(first *rel.PScan, all []*rel.PScan) *rel.PScan {
+	m := *first
+	m.Id += "-all"
+	m.Columns = nil
+	for _, s := range all {
+		m.Columns = append(m.Columns, s.Columns...)
+	}
+	slices.Sort(m.Columns)
+	m.Columns = slices.Compact(m.Columns)
+	to := func(i int) int {
+		if i >= len(first.Columns) {
+			return len(m.Columns) + i - len(first.Columns)
+		}
+		return slices.Index(m.Columns, first.Columns[i])
+	}
+	m.Out = rel.Schema{}
+	for _, col := range m.Columns {
+		m.Out.Names = append(m.Out.Names, m.Table.Columns[col].Name)
+		m.Out.Types = append(m.Out.Types, m.Table.Columns[col].Type)
+	}
+	m.Computed = nil
+	for i, e := range first.Computed {
+		m.Computed = append(m.Computed, rel.Remap(e, to))
+		m.Out.Names = append(m.Out.Names, first.Out.Names[len(first.Columns)+i])
+		m.Out.Types = append(m.Out.Types, first.Out.Types[len(first.Columns)+i])
+	}
+	if first.Rowtime >= 0 {
+		m.Rowtime = to(first.Rowtime)
+	}
+	if first.Watermark != nil {
+		m.Watermark = rel.Remap(first.Watermark, to)
+	}
+	return &m
+}
+
+// source makes the source of a scan.
+func (c *compiler) source(n *rel.PScan) (stream, error) {
 	layout := rel.Layout(n)
 	conn, err := c.o.Connector(n.Table, n.Options)
 	if err != nil {
@@ -32,7 +148,11 @@ func (c *compiler) scan(n *rel.PScan) (stream, error) {
 	if _, err := newScan(n, layout, c.planEnv()); err != nil {
 		return stream{}, err
 	}
-	s := processor.FromRaw(c.top, processor.RawTopic[*row.Row]{Topics: source.Topics, ID: c.id(n, "scan"), Idle: source.Idle, Start: source.Start,
+	var o []processor.Option
+	if c.o.OneSubtask {
+		o = append(o, processor.Parallelism(1))
+	}
+	return processor.FromRaw(c.top, processor.RawTopic[*row.Row]{Topics: source.Topics, ID: c.id(n, "scan"), Idle: source.Idle, Start: source.Start,
 		Open: func(ctx *processor.SubtaskContext) (processor.Decoder[*row.Row], error) {
 			d, err := newScan(n, layout, c.envOf(ctx))
 			if err != nil {
@@ -41,20 +161,7 @@ func (c *compiler) scan(n *rel.PScan) (stream, error) {
 			d.ctx = ctx
 			d.in, err = source.Open(ctx)
 			return d, err
-		}})
-	c.scans[key] = s
-	return s, nil
-}
-
-// scanKey tells scans apart that are not the same.
-func scanKey(n *rel.PScan) string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "%s %v %d %v", n.Table.Path, n.Columns, n.Rowtime, n.Options)
-	for _, e := range n.Computed {
-		fmt.Fprintf(&b, "|%v", e)
-	}
-	fmt.Fprintf(&b, "|%v %s", n.Watermark, n.LateRowTable)
-	return b.String()
+		}}, o...), nil
 }
 
 // scanDecoder is the decoder of one partition of a table, with its computed columns, event time and watermark.

@@ -193,7 +193,7 @@ func (r *runner) run(sink *rel.Sink) (out *Outcome) {
 		if e := recover(); e != nil {
 			stop, ok := e.(stopped)
 			if !ok {
-				panic(e)
+				stop = stopped(fmt.Sprintf("panic: %v\n%s", e, stack()))
 			}
 			out = r.fail(InPlan, errors.New(string(stop)))
 		}

@@ -74,6 +74,6 @@ func stack() string {
 			break
 		}
 	}
-	const most = 12
+	const most = 24
 	return strings.Join(lines[:min(most, len(lines))], "\n")
 }
