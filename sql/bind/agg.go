@@ -18,13 +18,14 @@ type selectState struct {
 	aliases []string
 	items   []*item
 
-	grouped bool
-	groups  []rel.Expr
-	sets    [][]int // nil without GROUPING SETS
-	aggs    []aggUse
-	window  *windowUse
-	props   []rel.WindowProp
-	overs   []overUse
+	grouped  bool
+	badGroup bool // a column of GROUP BY has an error: others are not missed then
+	groups   []rel.Expr
+	sets     [][]int // nil without GROUPING SETS
+	aggs     []aggUse
+	window   *windowUse
+	props    []rel.WindowProp
+	overs    []overUse
 
 	inside                bool   // in the arguments of an aggregate
 	refuseAgg, refuseOver string // the clause that has no aggregates, no OVER
@@ -183,15 +184,12 @@ func (b *binder) groupColumns(s *scope, e ast.Expr) []int {
 	if c, ok := e.(*ast.Call); ok && b.groupWindow(s, c) {
 		return []int{}
 	}
-	x := b.expr(s, e)
-	if isBad(x) {
-		return []int{}
-	}
-	x = b.noNull(x)
-	if isBad(x) {
-		return []int{}
-	}
 	st := s.sel
+	x := b.noNull(b.expr(s, e))
+	if isBad(x) {
+		st.badGroup = true
+		return []int{}
+	}
 	i := indexOf(st.groups, x)
 	if i < 0 {
 		i = len(st.groups)
@@ -622,7 +620,7 @@ func (b *binder) buildAggregate(st *selectState, n rel.Node) (rel.Node, func(rel
 	}
 	told := map[string]bool{}
 	missing := func(c *rel.Column) rel.Expr {
-		if !told[c.Name] {
+		if !told[c.Name] && !st.badGroup {
 			told[c.Name] = true
 			b.errs.Add(missingGroup(c, st))
 		}

@@ -275,7 +275,7 @@ func (b *binder) target(n ast.Name) (catalog.Path, bool) {
 // near is the hint for a name that was not found.
 func near(word string, known []string, listing string) string {
 	var parts []string
-	if n, ok := diag.Near(word, known); ok {
+	if n, ok := diag.Near(word, known); ok && (len(word) > 1 || strings.EqualFold(n, word)) {
 		parts = append(parts, `did you mean "`+n+`"?`)
 	}
 	if len(known) > 0 && listing != "" {

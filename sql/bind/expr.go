@@ -66,7 +66,39 @@ func (b *binder) callFunc(f *fn.Func, at ast.Span, args ...rel.Expr) rel.Expr {
 	if !ok {
 		return b.bad(at)
 	}
+	if f.Name == "=" || f.Name == "IS NOT DISTINCT FROM" {
+		b.sameKind(cast)
+	}
 	return rel.NewCall(t.WithMark(row.NoMark), f, cast, b.place(at))
+}
+
+// sameKind brings two sides of an equality that are no literals to one type, where they have the same meaning but another
+// width: rules make keys of such sides, and keys are equal if their bytes are.
+func (b *binder) sameKind(sides []rel.Expr) {
+	if len(sides) != 2 {
+		return
+	}
+	x, y := sides[0].Type(), sides[1].Type()
+	_, xl := sides[0].(*rel.Literal)
+	_, yl := sides[1].(*rel.Literal)
+	if xl || yl || x.Plain() == y.Plain() {
+		return
+	}
+	exact := func(t *row.Type) bool { return t.Kind().Integer() || t.Kind() == row.KindDecimal }
+	switch {
+	case exact(x) && exact(y):
+		p1, s1 := fn.Exact(x)
+		p2, s2 := fn.Exact(y)
+		if max(p1-s1, p2-s2)+max(s1, s2) > row.MaxPrecision {
+			return
+		}
+	case x.Kind() == y.Kind() && (x.Kind() == row.KindTimestamp || x.Kind() == row.KindTimestampLTZ):
+	default:
+		return
+	}
+	if t := fn.LeastRestrictive(x, y); t != nil {
+		sides[0], sides[1] = b.coerce(sides[0], t), b.coerce(sides[1], t)
+	}
 }
 
 // resolve finds the signature of a call and casts the arguments.
@@ -81,7 +113,11 @@ func (b *binder) resolve(f *fn.Func, at ast.Span, args []rel.Expr) ([]rel.Expr, 
 	}
 	r, err := f.Resolve(in)
 	if err != nil {
-		b.errorf(at, "E2107", "cannot apply %s: %v", callName(f), err)
+		if text := err.Error(); strings.Contains(text, " cannot be ") || strings.HasPrefix(text, f.Name+" ") {
+			b.errorf(at, "E2107", "%s", text)
+		} else {
+			b.errorf(at, "E2107", "cannot apply %s: %s", callName(f), text)
+		}
 		return nil, nil, false
 	}
 	cast := make([]rel.Expr, len(args))

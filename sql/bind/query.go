@@ -387,11 +387,12 @@ func (b *binder) selects(q *ast.Select, outer *scope, order []ast.OrderItem) rel
 	if len(st.overs) > 0 {
 		var columns []int
 		node, columns = b.buildOver(st, node, lift)
-		before := lift
+		before, over := lift, node.Schema()
 		lift = func(e rel.Expr) rel.Expr {
 			return rel.MapExpr(before(e), func(e rel.Expr) rel.Expr {
 				if c, ok := e.(*rel.Column); ok && c.Depth == overDepth {
-					return rel.NewColumn(c.Type(), columns[c.Index], 0, c.Name, c.Where())
+					i := columns[c.Index]
+					return rel.NewColumn(c.Type(), i, 0, over.Names[i], c.Where())
 				}
 				return e
 			})

@@ -94,7 +94,7 @@ func TestSubstituteRaisesDepth(t *testing.T) {
 	e := Substitute(nested(), []Expr{nil, nil, nil, call("+", col(5, 0, "p"), num(1))}).(*Subquery)
 	got := Text(e.Node.(*Correlate).Right.(*Filter).Cond)
 	c := e.Node.(*Correlate).Right.(*Filter).Cond.(*Call).Args[0].(*Call).Args[0].(*Column)
-	if got != "p + 1 = middle" || c.Depth != 2 || c.Index != 5 {
+	if got != "outer.outer.p + 1 = outer.middle" || c.Depth != 2 || c.Index != 5 {
 		t.Errorf("got %s, depth %d, index %d", got, c.Depth, c.Index)
 	}
 }

@@ -16,10 +16,11 @@ import (
 // Text is an expression for people, as EXPLAIN and messages show it: columns by name.
 func Text(e Expr) string {
 	p := printer{column: func(c *Column) string {
+		outer := strings.Repeat("outer.", max(c.Depth, 0))
 		if c.Name != "" {
-			return c.Name
+			return outer + c.Name
 		}
-		return "$" + strconv.Itoa(c.Index)
+		return outer + "$" + strconv.Itoa(c.Index)
 	}}
 	p.expr(e, 0)
 	return p.b.String()
