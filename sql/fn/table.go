@@ -28,7 +28,8 @@ func Names() []string {
 	return names
 }
 
-var all = slices.Concat(comparisonFuncs, logicalFuncs, arithmeticFuncs, conditionalFuncs, aggregateFuncs())
+var all = slices.Concat(comparisonFuncs, logicalFuncs, arithmeticFuncs, conditionalFuncs, stringFuncs, hashFuncs,
+	regexpFuncs, temporalFuncs, constructionFuncs, collectionFuncs, jsonFuncs, aggregateFuncs(), jsonAggs)
 
 var byName = func() map[string]*Func {
 	m := map[string]*Func{}
