@@ -241,6 +241,7 @@ type TransformContext[T, R any] struct {
 	onTime      func(now int64) error
 	beforeEnd   func() error
 
+	asked   bool // Due was called since OnWatermark
 	inStep  bool // a record, a step of Atomic, or the end of an epoch runs
 	f       func() error
 	runStep func() error
@@ -303,7 +304,10 @@ func (c *TransformContext[T, R]) Now() int64 { return c.x.Now() }
 func (c *TransformContext[T, R]) Watermark() int64 { return c.node.Watermark }
 
 // Due asks for OnWatermark once the watermark is >= at. It is not kept: who needs it after a restart asks in OnOpen.
-func (c *TransformContext[T, R]) Due(at int64) { c.node.Due(at) }
+func (c *TransformContext[T, R]) Due(at int64) {
+	c.asked = true
+	c.node.Due(at)
+}
 
 // DueProcessing asks for OnTime once the clock is >= at. It is not kept either.
 func (c *TransformContext[T, R]) DueProcessing(at int64) { c.node.DueProcessing(at) }
@@ -439,6 +443,10 @@ func newTransform[T, R any](b *builder, n *node, next step[R], setup func(ctx *T
 	c.nameKey = func(dst []byte) []byte { return append(dst, c.stepKey...) }
 	if f := c.onWatermark; f != nil {
 		c.node.Fire = func(x *task.Exec, before, watermark int64) error {
+			if !c.asked { // at the end of time a node fires whether anything is due or not
+				return nil
+			}
+			c.asked = false
 			c.begin(x)
 			return c.outside(f(before, watermark))
 		}

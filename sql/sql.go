@@ -38,6 +38,8 @@ type Options struct {
 	OneSubtask bool
 	// BadInput is the policy for what cannot be decoded; 0 = Fail, as in Flink.
 	BadInput processor.Policy
+	// Behind is that of compile.Options.
+	Behind func()
 	// Without switches optional rules of the planner off, by name, for tests.
 	Without map[string]bool
 	// Seed is that of RAND and UUID.
@@ -115,7 +117,7 @@ func (s *Session) App(sinks []*rel.Sink) (*App, diag.List) {
 	if err != nil {
 		return nil, append(list, asDiag(err))
 	}
-	top, err := compile.Plan(p, compile.Options{Connectors: s.o.Connectors, Default: s.o.Default, Collect: s.o.Collect, Zone: zone, OneSubtask: s.o.OneSubtask, BadInput: s.o.BadInput, Seed: s.o.Seed})
+	top, err := compile.Plan(p, compile.Options{Connectors: s.o.Connectors, Default: s.o.Default, Collect: s.o.Collect, Zone: zone, OneSubtask: s.o.OneSubtask, BadInput: s.o.BadInput, Behind: s.o.Behind, Seed: s.o.Seed})
 	if err != nil {
 		return nil, append(list, asDiag(err))
 	}

@@ -100,6 +100,7 @@ type binder struct {
 	targets           []*row.Type // of INSERT, for the NULLs of its VALUES
 	views             int         // how deep in views
 	depth             int         // how deep in queries and expressions
+	copies            int         // how often the running expression will stand in the plan; 0 = once
 }
 
 // cte is a table of WITH; the latest stands first.

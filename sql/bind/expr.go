@@ -214,7 +214,7 @@ func (b *binder) expr(s *scope, e ast.Expr) rel.Expr {
 	case *ast.LikeExpr:
 		return b.like(s, e)
 	case *ast.Exists:
-		if n := b.query(e.Query, s); n != nil {
+		if n := b.subquery(e.Query, s); n != nil {
 			return rel.NewSubquery(row.Boolean().NotNull(), rel.ExistsQuery, nil, "", false, n, b.place(at))
 		}
 		return b.bad(at)
@@ -362,7 +362,7 @@ func (b *binder) period(s *scope, e *ast.Infix) rel.Expr {
 			b.errorf(x.Range(), "E2007", "a period is (start, end) or (start, interval)")
 			return b.bad(at), b.bad(at)
 		}
-		from, to = b.noNull(b.expr(s, r.Items[0])), b.noNull(b.expr(s, r.Items[1]))
+		from, to = b.noNull(b.copied(s, r.Items[0], 8)), b.noNull(b.copied(s, r.Items[1], 4))
 		if to.Type().Kind().Interval() {
 			to = b.call("+", r.Items[1].Range(), from, to)
 		}
@@ -438,8 +438,39 @@ func (b *binder) is(s *scope, e *ast.Is) rel.Expr {
 	return is
 }
 
+// maxCopies bounds how large a plan a short text can make, where an operand is needed several times.
+const maxCopies = 4096
+
+// copied binds an operand that will stand in the plan n times: nested ones multiply.
+func (b *binder) copied(s *scope, e ast.Expr, n int) rel.Expr {
+	before := b.copies
+	defer func() { b.copies = before }()
+	b.copies = max(before, 1) * max(n, 1)
+	if b.copies > maxCopies && !simple(e) {
+		b.errorf(e.Range(), "E2006", "this expression would be evaluated more than %d times for a row", maxCopies).
+			WithHint("compute it in a query in FROM (..) first")
+		return b.bad(e.Range())
+	}
+	return b.expr(s, e)
+}
+
+// simple tells operands that cost nothing when they stand in a plan often.
+func simple(e ast.Expr) bool {
+	switch e := e.(type) {
+	case *ast.ColumnRef, *ast.Number, *ast.String, *ast.Time, *ast.Bool, *ast.Null:
+		return true
+	case *ast.Env:
+		return simple(e.X)
+	}
+	return false
+}
+
 func (b *binder) between(s *scope, e *ast.Between) rel.Expr {
-	x, low, high := b.expr(s, e.X), b.expr(s, e.Low), b.expr(s, e.High)
+	n := 2
+	if e.Symmetric {
+		n = 4
+	}
+	x, low, high := b.copied(s, e.X, n), b.copied(s, e.Low, n/2), b.copied(s, e.High, n/2)
 	if anyBad(x, low, high) {
 		return b.bad(e.Span)
 	}
@@ -480,7 +511,7 @@ func (b *binder) in(s *scope, e *ast.In) rel.Expr {
 	if e.Query != nil {
 		return b.inQuery(s, at, e.X, e.Query, rel.InQuery, "=", e.Not)
 	}
-	x := b.expr(s, e.X)
+	x := b.copied(s, e.X, len(e.List))
 	values := b.exprs(s, e.List)
 	var r rel.Expr
 	if f, ok := fn.Lookup("IN"); ok && len(values) > inChain && allLiterals(values) && !isBad(x) {
@@ -524,7 +555,7 @@ func (b *binder) inQuery(s *scope, at ast.Span, left ast.Expr, q ast.Query, kind
 	} else {
 		xs = []rel.Expr{b.expr(s, left)}
 	}
-	n := b.query(q, s)
+	n := b.subquery(q, s)
 	if n == nil || anyBad(xs...) {
 		return b.bad(at)
 	}
@@ -568,7 +599,7 @@ func (b *binder) quantified(s *scope, e *ast.Quantified) rel.Expr {
 		}
 		return b.inQuery(s, e.Span, e.X, e.Query, rel.AnyQuery, op, false)
 	}
-	x := b.expr(s, e.X)
+	x := b.copied(s, e.X, len(e.List))
 	join := "OR"
 	if e.All {
 		join = "AND"
@@ -589,7 +620,7 @@ func (b *binder) quantified(s *scope, e *ast.Quantified) rel.Expr {
 }
 
 func (b *binder) scalarQuery(s *scope, e *ast.QueryExpr) rel.Expr {
-	n := b.query(e.Query, s)
+	n := b.subquery(e.Query, s)
 	if n == nil {
 		return b.bad(e.Span)
 	}
@@ -657,7 +688,7 @@ func (b *binder) castTo(x rel.Expr, t *row.Type, try bool, at ast.Span) rel.Expr
 func (b *binder) caseOf(s *scope, e *ast.Case) rel.Expr {
 	var operand rel.Expr
 	if e.Operand != nil {
-		operand = b.expr(s, e.Operand)
+		operand = b.copied(s, e.Operand, len(e.Whens))
 	}
 	ok := true
 	var whens []rel.When

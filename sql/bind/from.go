@@ -43,7 +43,7 @@ func (b *binder) from(t ast.TableRef, outer, left *scope) source {
 		if t.Lateral && left != nil {
 			over = left
 		}
-		return b.aliased(b.query(t.Query, over), t.Alias, "")
+		return b.aliased(b.subquery(t.Query, over), t.Alias, "")
 	case *ast.Join:
 		return b.join(t, outer)
 	case *ast.TableFunc:
@@ -671,7 +671,7 @@ func (b *binder) windowFunc(c *ast.Call, outer *scope) rel.Node {
 	}
 	var n rel.Node
 	if data.Query != nil {
-		n = b.query(data.Query, outer)
+		n = b.subquery(data.Query, outer)
 	} else {
 		n = b.table(*data.Name, nil)
 	}

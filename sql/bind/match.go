@@ -244,7 +244,7 @@ func greedyEnd(p ast.Pattern) bool {
 }
 
 // lookupMatch finds variable.column, or a column alone, in MATCH_RECOGNIZE.
-func (b *binder) lookupMatch(s *scope, n ast.Name) (found, bool) {
+func (b *binder) lookupMatch(s *scope, n ast.Name) found {
 	st := s.match
 	at := n.Span
 	variable := ""
@@ -258,24 +258,24 @@ func (b *binder) lookupMatch(s *scope, n ast.Name) (found, bool) {
 		if len(n.Parts) > 1 && variable == "" {
 			if v, ok := diag.Near(n.Parts[0].Name, st.variables); ok {
 				b.errorf(n.Parts[0].Span, "E2128", "%q is no variable of the pattern", n.Parts[0].Name).WithHint("did you mean %q?", v)
-				return found{b.bad(at), len(n.Parts)}, true
+				return found{b.bad(at), len(n.Parts)}
 			}
 		}
 		b.errorf(column.Span, "E2103", "column %q not found", column.Name).WithHint("%s", near(column.Name, st.names, "the table has"))
-		return found{b.bad(at), len(n.Parts)}, true
+		return found{b.bad(at), len(n.Parts)}
 	}
 	if st.inside {
 		if st.variable == nil {
 			st.variable = &variable
 		} else if *st.variable != variable {
 			b.errorf(at, "E2128", "an aggregate of MATCH_RECOGNIZE is over one variable, not %q and %q", *st.variable, variable)
-			return found{b.bad(at), len(n.Parts)}, true
+			return found{b.bad(at), len(n.Parts)}
 		}
-		return found{rel.NewColumn(st.types[i], i, 0, column.Name, b.place(at)), taken}, true
+		return found{rel.NewColumn(st.types[i], i, 0, column.Name, b.place(at)), taken}
 	}
 	r := rel.NewPatternRef(st.types[i].Nullable(true), variable, i, rel.NavLast, 0, b.place(at))
 	r.Name = column.Name
-	return found{r, taken}, true
+	return found{r, taken}
 }
 
 var navs = map[string]rel.Nav{"FIRST": rel.NavFirst, "LAST": rel.NavLast, "PREV": rel.NavPrev, "NEXT": rel.NavNext}

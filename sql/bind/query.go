@@ -64,7 +64,7 @@ func (b *binder) query(q ast.Query, outer *scope) rel.Node {
 		saved := b.ctes
 		defer func() { b.ctes = saved }()
 		for _, t := range q.Tables {
-			n := b.query(t.Query, nil)
+			n := b.subquery(t.Query, nil)
 			if n != nil && t.Columns != nil {
 				n = b.renamed(n, t.Columns, t.Name.Name)
 			}
@@ -74,6 +74,20 @@ func (b *binder) query(q ast.Query, outer *scope) rel.Node {
 	}
 	b.errorf(q.Range(), "E2001", "this query is not supported")
 	return nil
+}
+
+// subquery binds a query whose order nobody sees: as in Flink, ORDER BY without LIMIT is left out then.
+func (b *binder) subquery(q ast.Query, outer *scope) rel.Node {
+	n := b.query(q, outer)
+	switch s := n.(type) {
+	case *rel.Sort:
+		return s.Input
+	case *rel.Project:
+		if k, ok := s.Input.(*rel.Sort); ok {
+			return s.WithChildren([]rel.Node{k.Input})
+		}
+	}
+	return n
 }
 
 // renamed gives columns the names of an alias list.
@@ -110,8 +124,17 @@ func (b *binder) limit(n rel.Node, q *ast.Ordered) rel.Node {
 	if n == nil || q.Offset == nil && q.Limit == nil {
 		return n
 	}
-	s := n.Schema()
-	return &rel.Limit{Base: rel.MakeBase(s.Names, s.Types, b.place(q.Span)), Input: n, Offset: offset, Fetch: fetch}
+	on := func(n rel.Node) rel.Node {
+		s := n.Schema()
+		return &rel.Limit{Base: rel.MakeBase(s.Names, s.Types, b.place(q.Span)), Input: n, Offset: offset, Fetch: fetch}
+	}
+	// The limit stands right on the order, below the Project that drops what was computed for the order alone.
+	if p, ok := n.(*rel.Project); ok {
+		if s, ok := p.Input.(*rel.Sort); ok {
+			return p.WithChildren([]rel.Node{on(s)})
+		}
+	}
+	return on(n)
 }
 
 // sortKey is a key over column c.

@@ -95,9 +95,10 @@ type found struct {
 // error and gives a bad expression.
 func (b *binder) lookup(s *scope, n ast.Name, depth int) (found, bool) {
 	if s.match != nil {
-		if f, ok := b.lookupMatch(s, n); ok {
-			return f, true
+		if depth > 0 {
+			return found{}, false // a query in DEFINE or MEASURES sees no rows of the pattern
 		}
+		return b.lookupMatch(s, n), true
 	}
 	// A qualified name first: t.a, db.t.a, cat.db.t.a; then a column with a path into it.
 	for q := min(3, len(n.Parts)-1); q >= 1; q-- {

@@ -30,6 +30,9 @@ type Options struct {
 	OneSubtask bool
 	// BadInput is the policy for what cannot be decoded; 0 = Fail, as in Flink.
 	BadInput processor.Policy
+	// Behind is called for each row that is read behind the watermark of its partition; nil = nobody wants to know. It is for
+	// tests: what the results are may then depend on the order in which rows arrive.
+	Behind func()
 	// Seed is that of RAND and UUID.
 	Seed uint64
 }

@@ -158,7 +158,7 @@ func (c *compiler) source(n *rel.PScan) (stream, error) {
 			if err != nil {
 				return nil, err
 			}
-			d.ctx = ctx
+			d.ctx, d.behind = ctx, c.o.Behind
 			d.in, err = source.Open(ctx)
 			return d, err
 		}}, o...), nil
@@ -182,10 +182,12 @@ type scanDecoder struct {
 	watermark func(r *row.Row) (int64, bool)
 	timestamp int64 // of the record
 	mark      int64
+	highest   int64  // watermark since the start
+	behind    func() // Options.Behind
 }
 
 func newScan(n *rel.PScan, layout *row.Layout, env *fn.Env) (*scanDecoder, error) {
-	d := &scanDecoder{env: env, layout: layout}
+	d := &scanDecoder{env: env, layout: layout, mark: processor.NoTime, highest: processor.NoTime}
 	d.next = func() *row.Row {
 		if d.used == len(d.rows) {
 			d.rows = append(d.rows, layout.New())
@@ -262,11 +264,14 @@ func (d *scanDecoder) Run(emit func(r *row.Row) error) error {
 			f(r, r)
 		}
 		if d.timed {
-			r.Time = d.timeOf(r)
+			if r.Time = d.timeOf(r); r.Time <= d.highest && d.behind != nil {
+				d.behind()
+			}
 		}
 		if d.watermark != nil {
 			if w, ok := d.watermark(r); ok {
 				d.mark = max(d.mark, w)
+				d.highest = max(d.highest, w)
 			}
 		}
 		if err := emit(r); err != nil {

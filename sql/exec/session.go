@@ -89,6 +89,9 @@ func newSessions(c Context, spec rel.WindowSpec, in *row.Layout, columns []int) 
 
 // Start is of Starter.
 func (o *sessions) Start() error {
+	if o == nil { // of a window function that is no SESSION
+		return nil
+	}
 	at, ok := o.timers.Next()
 	switch {
 	case !ok:

@@ -649,6 +649,13 @@ func sketchCount(b []byte) int64 {
 	return int64(math.Round(estimate))
 }
 
+// groupingFunc is an aggregate that depends on the grouping set alone: the planner puts a constant in its place.
+func groupingFunc(name, syntax, doc string, resolve func(args []Arg) (Resolved, error)) *Func {
+	return aggFunc(name, nil, syntax, doc, resolve, Agg{Compile: func(*Env, []Code, *row.Type) (*Acc, error) {
+		return nil, fmt.Errorf("%s stands in a query with GROUP BY only", name)
+	}})
+}
+
 // windowFunc is a function that is only there with OVER, which the operator computes itself.
 func windowFunc(name, syntax, doc string, resolve func(args []Arg) (Resolved, error)) *Func {
 	return &Func{Name: name, Kind: WindowFn, Group: "window", Syntax: syntax + " OVER (..)", Doc: doc, Resolve: resolve, Agg: &Agg{OverOnly: true}}
@@ -716,6 +723,9 @@ func aggregateFuncs() []*Func {
 		aggFunc("ARRAY_AGG", nil, "ARRAY_AGG([DISTINCT] value)", "An array of all values, NULL too, in the order of arrival.",
 			sigs(of(func(args []Arg) *row.Type { return row.Array(args[0].Type.WithMark(row.NoMark)) }, wantAny)), Agg{Store: Replay, Arrival: true, Compile: compileArrayAgg}),
 		aggFunc("APPROX_COUNT_DISTINCT", nil, "APPROX_COUNT_DISTINCT(value)", "About how many different values there are, with an error of 1 %.", sigs(of(long, wantAny)), Agg{Store: Replay, Compile: compileApprox}),
+		groupingFunc("GROUPING", "GROUPING(column)", "1 if the column is not in the grouping set of the row, else 0.", sigs(of(long, wantAny))),
+		groupingFunc("GROUPING_ID", "GROUPING_ID(column, ..)", "A number with a bit for each column, the first one the highest: 1 if the column is not in the grouping set.", sigs(of(long, wantAny).many())),
+		groupingFunc("GROUP_ID", "GROUP_ID()", "The number of the grouping set among equal ones.", sigs(of(long))),
 		windowFunc("ROW_NUMBER", "ROW_NUMBER()", "The number of the row in its partition, from 1.", sigs(of(long))),
 		windowFunc("RANK", "RANK()", "One more than the number of rows that come before; equal rows have one rank.", sigs(of(long))),
 		windowFunc("DENSE_RANK", "DENSE_RANK()", "One more than the number of different values that come before.", sigs(of(long))),

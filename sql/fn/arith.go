@@ -428,6 +428,9 @@ var arithmeticFuncs = []*Func{
 		Compile: func(_ *Env, args []Code, t *row.Type) (Code, error) {
 			switch a := args[0]; ClassOf(t) {
 			case ClassFloat:
+				if a.Const { // a literal has no negative zero
+					return FloatCode(t, lift1(a.Float, func(x float64) float64 { return 0 - x })), nil
+				}
 				return FloatCode(t, lift1(a.Float, func(x float64) float64 { return -x })), nil
 			case ClassDec:
 				return DecCode(t, lift1(a.Dec, row.Dec.Neg)), nil
@@ -493,7 +496,7 @@ var arithmeticFuncs = []*Func{
 	mathFunc("SIN", "The sine of an angle in radians.", math.Sin, Example{"SIN(0)", "DOUBLE NOT NULL", "0.0"}),
 	mathFunc("COS", "The cosine of an angle in radians.", math.Cos, Example{"COS(0)", "DOUBLE NOT NULL", "1.0"}),
 	mathFunc("TAN", "The tangent of an angle in radians.", math.Tan, Example{"TAN(0)", "DOUBLE NOT NULL", "0.0"}),
-	mathFunc("COT", "The cotangent of an angle in radians.", func(x float64) float64 { return 1 / math.Tan(x) }, Example{"COT(1)", "DOUBLE NOT NULL", "0.6420926159343306"}),
+	mathFunc("COT", "The cotangent of an angle in radians.", func(x float64) float64 { return 1 / math.Tan(x) }, Example{"ROUND(COT(1), 10)", "DOUBLE NOT NULL", "0.6420926159"}),
 	mathFunc("ASIN", "The arc sine, in radians.", math.Asin, Example{"ASIN(0)", "DOUBLE NOT NULL", "0.0"}),
 	mathFunc("ACOS", "The arc cosine, in radians.", math.Acos, Example{"ACOS(1)", "DOUBLE NOT NULL", "0.0"}),
 	mathFunc("ATAN", "The arc tangent, in radians.", math.Atan, Example{"ATAN(0)", "DOUBLE NOT NULL", "0.0"}),

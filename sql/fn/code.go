@@ -327,6 +327,14 @@ func (p Place) failf(format string, args ...any) {
 	panic(&Failure{Message: fmt.Sprintf(format, args...), Place: p})
 }
 
+// noValue is the false of a function that has no value where its type says that there is one: that fails, as in Flink.
+func (p Place) noValue(name string, t *row.Type) bool {
+	if !t.IsNullable() {
+		p.failf("%s: the result is NULL, but its type is %s", name, t)
+	}
+	return false
+}
+
 // constText is the value of a constant text argument.
 func constText(c Code) (s string, ok bool) {
 	if !c.Const {

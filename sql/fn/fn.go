@@ -151,6 +151,9 @@ type Place struct {
 	Start, End int
 }
 
+// arenaBlock is the most bytes that an Arena keeps from record to record.
+const arenaBlock = 1 << 20
+
 // Arena is a bump allocator for bytes that live as long as the running record.
 type Arena struct {
 	buf []byte
@@ -170,8 +173,8 @@ func (a *Arena) Keep(b []byte) []byte {
 	case n == 0:
 	case n <= free && &a.buf[:len(a.buf)+1][len(a.buf)] == &b[0]:
 		a.buf = a.buf[:len(a.buf)+n]
-	default: // it has grown out of the block: the next one is larger, and this one lives as long as its views
-		a.buf = make([]byte, 0, max(4096, 2*cap(a.buf), 2*n))
+	case n > free: // it has grown out of the block: the next one is larger, and this one lives as long as its views
+		a.buf = make([]byte, 0, max(4096, min(2*cap(a.buf)+2*n, arenaBlock)))
 	}
 	return b[:n:n]
 }

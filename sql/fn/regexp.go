@@ -190,6 +190,7 @@ var regexpFuncs = []*Func{
 		Name: "REGEXP_REPLACE", Group: "regexp", Fails: true, Syntax: "REGEXP_REPLACE(string, regexp, replacement)", Doc: "The text with each match replaced by the replacement as it is. NULL if the expression is wrong.",
 		Resolve: sigs(of(strictly(row.String()), wantText, wantText, wantText)),
 		Compile: func(env *Env, args []Code, t *row.Type) (Code, error) {
+			at := env.Place
 			list, err := newPatterns(env, args[1])
 			if err != nil {
 				return Code{}, err
@@ -197,7 +198,7 @@ var regexpFuncs = []*Func{
 			return BytesCode(t, try3(args[0].Bytes, args[1].Bytes, args[2].Bytes, func(b, text, by []byte) ([]byte, bool) {
 				p := list.get(text)
 				if p == nil {
-					return nil, false
+					return nil, at.noValue("REGEXP_REPLACE", t)
 				}
 				return p.ReplaceAllLiteral(b, by), true
 			})), nil

@@ -270,19 +270,19 @@ var stringFuncs = []*Func{
 				if !ok1 || !ok2 || !ok3 {
 					return nil, false
 				}
-				n := int64(utf8.RuneCount(by))
+				n := int64(utf16Len(by))
 				if len(args) == 4 {
 					var ok bool
 					if n, ok = args[3].Int(r); !ok {
 						return nil, false
 					}
 				}
-				if start <= 0 || start > int64(utf8.RuneCount(s)) {
+				length := int64(utf16Len(s))
+				if start <= 0 || start > length {
 					return s, true
 				}
-				dst := append(env.Arena.Begin(), s[:runeOffset(s, int(start-1))]...)
-				dst = append(append(dst, by...), s[runeOffset(s, int(max(0, start-1+n))):]...)
-				return env.Arena.Keep(dst), true
+				dst := append(appendUTF16(env.Arena.Begin(), s, 0, start-1), by...)
+				return env.Arena.Keep(appendUTF16(dst, s, max(0, start-1+n), length)), true
 			}), nil
 		},
 		Examples: []Example{{"OVERLAY('abcd' PLACING 'XX' FROM 2)", "STRING NOT NULL", "aXXd"}},
@@ -443,7 +443,12 @@ var stringFuncs = []*Func{
 			if args[0].Int != nil {
 				return BytesCode(t, lift1(args[0].Int, func(n int64) []byte {
 					b := strconv.AppendUint(env.Arena.Begin(), uint64(n), 16)
-					return env.Arena.Keep(bytes.ToUpper(b))
+					for i, c := range b {
+						if c >= 'a' {
+							b[i] = c &^ 0x20
+						}
+					}
+					return env.Arena.Keep(b)
 				})), nil
 			}
 			return BytesCode(t, lift1(args[0].Bytes, func(b []byte) []byte {
@@ -793,6 +798,47 @@ func trimFunc(name string, res result, where string, left, right bool, examples 
 	}
 }
 
+// utf16Len is the length of Java's form of a text: characters beyond 16 bits count two.
+func utf16Len(b []byte) int {
+	n := 0
+	for len(b) > 0 {
+		c, size := utf8.DecodeRune(b)
+		b = b[size:]
+		n++
+		if c > 0xffff {
+			n++
+		}
+	}
+	return n
+}
+
+// appendUTF16 appends the units from lo to hi of Java's form of a text. Half a pair becomes a lone surrogate.
+func appendUTF16(dst, b []byte, lo, hi int64) []byte {
+	for at := int64(0); len(b) > 0 && at < hi; {
+		c, size := utf8.DecodeRune(b)
+		switch {
+		case c <= 0xffff:
+			if at >= lo {
+				dst = append(dst, b[:size]...)
+			}
+			at++
+		case at >= lo && at+2 <= hi:
+			dst = append(dst, b[:size]...)
+			at += 2
+		default:
+			first, second := utf16.EncodeRune(c)
+			if at >= lo {
+				dst = row.AppendSurrogate(dst, first)
+			} else if at+1 >= lo && at+1 < hi {
+				dst = row.AppendSurrogate(dst, second)
+			}
+			at += 2
+		}
+		b = b[size:]
+	}
+	return dst
+}
+
 func padFunc(name string, left bool, doc string, examples ...Example) *Func {
 	return &Func{
 		Name: name, Group: "string", Fails: true, Syntax: name + "(string, length, pad)", Doc: doc, Examples: examples,
@@ -801,21 +847,22 @@ func padFunc(name string, left bool, doc string, examples ...Example) *Func {
 			at := env.Place
 			return BytesCode(t, try3(args[0].Bytes, args[1].Int, args[2].Bytes, func(b []byte, n int64, pad []byte) ([]byte, bool) {
 				if n < 0 || len(pad) == 0 {
-					return nil, false
+					return nil, at.noValue(name, t)
 				}
 				if n > maxText {
 					at.failf("%s: %d characters are more than %d", name, n, maxText)
 				}
-				fill := int(n) - utf8.RuneCount(b)
+				// Characters are counted as Java does.
+				fill := n - int64(utf16Len(b))
 				if fill <= 0 {
-					return b[:runeOffset(b, int(n))], true
+					return env.Arena.Keep(appendUTF16(env.Arena.Begin(), b, 0, n)), true
 				}
 				dst := env.Arena.Begin()
 				if !left {
 					dst = append(dst, b...)
 				}
-				for each := utf8.RuneCount(pad); fill > 0; fill -= each {
-					dst = append(dst, pad[:runeOffset(pad, fill)]...)
+				for each := int64(utf16Len(pad)); fill > 0; fill -= each {
+					dst = appendUTF16(dst, pad, 0, fill)
 				}
 				if left {
 					dst = append(dst, b...)

@@ -4,6 +4,7 @@ import (
 	"encoding/hex"
 	"math"
 	"math/big"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -57,7 +58,17 @@ func Equal(a, b Expr) bool {
 	if a == nil || b == nil {
 		return a == nil && b == nil
 	}
-	return a == b || a.Type() == b.Type() && Canonical(a, nil) == Canonical(b, nil)
+	if a == b {
+		return true
+	}
+	if a.Type() != b.Type() || reflect.TypeOf(a) != reflect.TypeOf(b) {
+		return false
+	}
+	if c, ok := a.(*Column); ok {
+		d := b.(*Column)
+		return c.Index == d.Index && c.Depth == d.Depth
+	}
+	return Canonical(a, nil) == Canonical(b, nil)
 }
 
 // Tree is a plan with its inputs below, each step in a line and indented by two spaces, also the plans of subqueries.

@@ -226,6 +226,9 @@ func valueOf(t *row.Type, raw any) (row.Value, error) {
 		return row.ParseDouble(b, size)
 	case k == row.KindDecimal:
 		v, err := row.ParseDec(b, t.Precision(), t.Scale())
+		if errors.Is(err, row.ErrOverflow) {
+			return nil, nil
+		}
 		if err != nil {
 			return nil, err
 		}

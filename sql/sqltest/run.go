@@ -14,6 +14,7 @@ import (
 	"github.com/millrace-stream/millrace/format"
 	"github.com/millrace-stream/millrace/internal/drive"
 	"github.com/millrace-stream/millrace/internal/record"
+	"github.com/millrace-stream/millrace/internal/task"
 	"github.com/millrace-stream/millrace/processor"
 	"github.com/millrace-stream/millrace/row"
 	"github.com/millrace-stream/millrace/sql"
@@ -56,8 +57,8 @@ type Outcome struct {
 	// Err is why it failed, in Phase.
 	Err   error
 	Phase Phase
-	// Late is how many late records were met. OrderSensitive says that the plan's result depends on the order of arrival.
-	Late           int64
+	// Late is how many late records were met, Behind how many rows were behind the watermark of their partition. OrderSensitive says that the plan's result depends on the order of arrival.
+	Late, Behind   int64
 	OrderSensitive bool
 
 	layout *row.Layout
@@ -164,6 +165,7 @@ func (r *runner) declare() bool {
 		Config:     r.c.Set,
 		OneSubtask: r.o.Mode != Parallel,
 		Without:    r.o.Without,
+		Behind:     func() { r.out.Behind++ },
 	})
 	_, errs := r.s.Read("ddl", r.c.DDL)
 	if errs.Err() != nil {
@@ -228,7 +230,11 @@ func (r *runner) run(sink *rel.Sink) (out *Outcome) {
 	r.play(d, read)
 	r.out.Late = d.Late()
 	if d.Failed != nil {
-		return r.fail(AtRunTime, d.Failed)
+		err := d.Failed
+		if e := (*task.Error)(nil); errors.As(err, &e) && len(e.Stack) > 0 {
+			err = fmt.Errorf("%w\n%s", err, top(string(e.Stack)))
+		}
+		return r.fail(AtRunTime, err)
 	}
 	return &r.out
 }

@@ -34,7 +34,7 @@ func Report(w io.Writer, dir, filter string, o RunOptions, quiet bool) (failed i
 		if !strings.Contains(p, filter) {
 			continue
 		}
-		diff, ran := check(p, o)
+		diff, ran := CheckFile(p, o)
 		switch {
 		case !ran:
 		case diff == "":
@@ -51,8 +51,8 @@ func Report(w io.Writer, dir, filter string, o RunOptions, quiet bool) (failed i
 	return failed, nil
 }
 
-// check runs a case; a panic is a failure of the case.
-func check(path string, o RunOptions) (diff string, ran bool) {
+// CheckFile is Check for a file; a panic is a failure of the case.
+func CheckFile(path string, o RunOptions) (diff string, ran bool) {
 	defer func() {
 		if e := recover(); e != nil {
 			diff, ran = fmt.Sprintf("panic: %v\n%s", e, stack()), true
@@ -67,13 +67,16 @@ func check(path string, o RunOptions) (diff string, ran bool) {
 
 // stack is the top of the stack of the panic that is being recovered from.
 func stack() string {
-	lines := strings.Split(string(debug.Stack()), "\n")
-	for i, l := range lines {
-		if strings.HasPrefix(l, "panic(") {
-			lines = lines[i+2:]
-			break
-		}
+	all := string(debug.Stack())
+	if i := strings.Index(all, "\npanic("); i >= 0 {
+		all = all[i+1:]
 	}
-	const most = 24
+	return top(all)
+}
+
+// top is the first lines of the stack of a panic.
+func top(all string) string {
+	lines := strings.Split(all, "\n")
+	const most = 14
 	return strings.Join(lines[:min(most, len(lines))], "\n")
 }
