@@ -207,7 +207,7 @@ func decodePolicy(name string) processor.Policy {
 }
 
 // memoryBudget is what the process may use: memory.limit, else the cgroup's limit, else 1 GiB. It also tells the Go
-// runtime: a soft limit at 0.8 of it (GOMEMLIMIT of the environment goes first). GOGC stays at Go's 100: 130 would earn
+// runtime: a soft limit at 0.8 of it, less the block cache where that is not of Go's heap (GOMEMLIMIT of the environment goes first). GOGC stays at Go's 100: 130 would earn
 // a thirtieth of the throughput, and cost a tenth of the memory at full speed.
 func memoryBudget(cfg Config) int64 {
 	budget := cfg.Memory.Limit
@@ -215,7 +215,11 @@ func memoryBudget(cfg Config) int64 {
 		budget = engine.MemoryLimit()
 	}
 	if budget > 0 && os.Getenv("GOMEMLIMIT") == "" {
-		debug.SetMemoryLimit(budget / 5 * 4)
+		limit := budget / 5 * 4
+		if pebblestore.OffHeap && cfg.State.Store != "memory" {
+			limit -= budget / 4 // the block cache
+		}
+		debug.SetMemoryLimit(limit)
 	}
 	if budget <= 0 {
 		budget = 1 << 30

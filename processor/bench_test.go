@@ -76,13 +76,17 @@ func orders(n, users int, stepUS int64) []record.Record {
 
 func benchTask(tb testing.TB, topology func(*processor.Topology)) *task.Task {
 	tb.Helper()
+	return benchTaskOn(tb, topology, statestore.NewState(memstore.New(), statestore.StateOptions{}))
+}
+
+func benchTaskOn(tb testing.TB, topology func(*processor.Topology), state *statestore.State) *task.Task {
+	tb.Helper()
 	t := processor.New()
 	topology(t)
 	plan, err := t.Plan()
 	if err != nil {
 		tb.Fatal(err)
 	}
-	state := statestore.NewState(memstore.New(), statestore.StateOptions{})
 	env := task.Env{Parallelism: 1, State: state, Inputs: []task.EnvInput{{Topic: "orders", Partitions: []int32{0}, TotalPartitions: 1}}}
 	for _, o := range plan.Subs[0].Outputs {
 		env.Outputs = append(env.Outputs, task.EnvOutput{Topic: o.Topic, Partitions: 4, MaxRecordBytes: 1 << 20})

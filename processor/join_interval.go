@@ -308,7 +308,14 @@ func joinStep[K comparable, A, B, T, U any](j *intervalOp[K, A, B], own *interva
 			last := j.end(to)
 			end, ok := other.rows.Next(j.end(from) - 1)
 			for ok && end <= last {
-				if other.rows.Range(end, x.Group, k, from, to, meet); own.failed != nil {
+				lo, hi := from, to
+				if end-j.piece >= from { // the whole piece is within reach
+					lo = math.MinInt64
+				}
+				if end-1 <= to {
+					hi = math.MaxInt64
+				}
+				if other.rows.Range(end, x.Group, k, lo, hi, meet); own.failed != nil {
 					return own.failed
 				}
 				end, ok = other.rows.Next(end)

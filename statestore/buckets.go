@@ -3,7 +3,6 @@ package statestore
 import (
 	"bytes"
 	"slices"
-	"sort"
 	"unsafe"
 )
 
@@ -26,6 +25,7 @@ type buckets[V any] struct {
 
 	slabs bool // new entries come several at a time, for stores that drop them together
 	slab  []elem[V]
+	heads []bucket[V]
 	keys  []byte
 }
 
@@ -36,6 +36,7 @@ type bucket[V any] struct {
 	walking int  // iterations under way
 	shared  bool // with one of them: elems is copied before it changes
 	ref     bool // looked at since the last eviction
+	few     [2]*elem[V]
 }
 
 type elem[V any] struct {
@@ -88,7 +89,7 @@ func (b *buckets[V]) get(prefix []byte, insert bool) *bucket[V] {
 	if b.complete && !insert {
 		return nil
 	}
-	k := &bucket[V]{prefix: string(prefix), ref: true}
+	k := b.newBucket(prefix)
 	if !b.complete {
 		b.x.scan(prefix, successor(prefix), func(key, val []byte) bool {
 			e := &elem[V]{b: k, key: bytes.Clone(key), meta: flagLive}
@@ -110,8 +111,19 @@ func (b *buckets[V]) get(prefix []byte, insert bool) *bucket[V] {
 }
 
 func (k *bucket[V]) find(key []byte) (int, bool) {
-	i := sort.Search(len(k.elems), func(i int) bool { return bytes.Compare(k.elems[i].key, key) >= 0 })
-	return i, i < len(k.elems) && bytes.Equal(k.elems[i].key, key)
+	lo, hi := 0, len(k.elems)
+	for lo < hi {
+		mid := int(uint(lo+hi) >> 1)
+		switch c := bytes.Compare(k.elems[mid].key, key); {
+		case c == 0:
+			return mid, true
+		case c < 0:
+			lo = mid + 1
+		default:
+			hi = mid
+		}
+	}
+	return lo, false
 }
 
 // own makes elems safe to change below a running iteration.
@@ -148,13 +160,33 @@ func (b *buckets[V]) newElem(k *bucket[V], key []byte) *elem[V] {
 	}
 	e := &b.slab[0]
 	b.slab = b.slab[1:]
+	e.b, e.key = k, b.keyOf(key)
+	return e
+}
+
+// keyOf copies a key to a slab. What was written there is never written again.
+func (b *buckets[V]) keyOf(key []byte) []byte {
 	if cap(b.keys)-len(b.keys) < len(key) {
 		b.keys = make([]byte, 0, max(keySlab, len(key)))
 	}
 	n := len(b.keys)
 	b.keys = append(b.keys, key...)
-	e.b, e.key = k, b.keys[n:len(b.keys):len(b.keys)]
-	return e
+	return b.keys[n:len(b.keys):len(b.keys)]
+}
+
+func (b *buckets[V]) newBucket(prefix []byte) *bucket[V] {
+	if !b.slabs {
+		return &bucket[V]{prefix: string(prefix), ref: true}
+	}
+	if len(b.heads) == 0 {
+		b.heads = make([]bucket[V], elemSlab)
+	}
+	k := &b.heads[0]
+	b.heads = b.heads[1:]
+	p := b.keyOf(prefix)
+	k.prefix, k.ref = unsafe.String(unsafe.SliceData(p), len(p)), true
+	k.elems = k.few[:0]
+	return k
 }
 
 // reset forgets everything, what is pending too. Nothing may point into it any more.

@@ -68,7 +68,19 @@ func codecFor[V any](w *wireType, schema string) (*codec[V], error) {
 	if err := compile(w, t, 0, t.String(), &c.ops); err != nil {
 		return nil, err
 	}
-	c.flat = isFlat(t)
+	if c.flat = isFlat(t); c.flat {
+		var at []int
+		for i, o := range c.ops {
+			if o.kind == kindString {
+				at = append(at, i)
+			}
+		}
+		if c.shares = len(at) > 1; c.shares {
+			for _, i := range at {
+				c.ops[i].n = sharedString
+			}
+		}
+	}
 	return c, nil
 }
 
@@ -76,13 +88,20 @@ type codec[V any] struct {
 	ops    []op
 	schema string
 	flat   bool
+	shares bool // the strings of a decoded value lie in one piece of memory
 }
+
+// sharedString is op.n of strings that need not be copied.
+const sharedString = 1
 
 func (c *codec[V]) Append(dst []byte, v *V) []byte { return appendOps(dst, c.ops, unsafe.Pointer(v)) }
 
 func (c *codec[V]) Decode(src []byte, v *V) error {
 	var zero V
 	*v = zero
+	if c.shares {
+		src = append(make([]byte, 0, len(src)), src...) // one allocation in place of one for each string
+	}
 	rest, err := decodeOps(src, c.ops, unsafe.Pointer(v))
 	if err == nil && len(rest) > 0 {
 		err = fmt.Errorf("decode value: %d bytes left behind it", len(rest))
@@ -750,7 +769,11 @@ func decodeOps(src []byte, ops []op, p unsafe.Pointer) ([]byte, error) {
 			if err != nil {
 				return nil, err
 			}
-			*(*string)(q) = string(rest[:n])
+			if o.n == sharedString {
+				*(*string)(q) = unsafe.String(unsafe.SliceData(rest), n)
+			} else {
+				*(*string)(q) = string(rest[:n])
+			}
 			src = rest[n:]
 		case kindTime:
 			if *(*time.Time)(q), src, err = decodeTime(src); err != nil {

@@ -217,8 +217,12 @@ func (w *WindowRows[K, V]) Range(end int64, g Group, k K, from, to int64, yield 
 		w.hi = appendKeyInt64(append(w.hi[:0], w.buf...), to+1)
 		hi = w.hi
 	}
-	w.buf = appendKeyInt64(w.buf, from)
-	win.b.walk(bk, w.buf, hi, func(e *elem[V]) bool { return yield(Row[V]{&win.b, e}) })
+	var lo []byte
+	if from > math.MinInt64 {
+		w.buf = appendKeyInt64(w.buf, from)
+		lo = w.buf
+	}
+	win.b.walk(bk, lo, hi, func(e *elem[V]) bool { return yield(Row[V]{&win.b, e}) })
 }
 
 // Rows is Range for all rows.
