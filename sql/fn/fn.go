@@ -57,6 +57,9 @@ type Func struct {
 	// closure tests NULL itself, also with Nulls Strict. Constant arguments (Code.Const) may be evaluated at once. An error
 	// means that the call is wrong and is shown at its place.
 	Compile func(env *Env, args []Code, result *row.Type) (Code, error)
+	// Rows makes the function that a table function is: it calls emit with each row, whose layout has the fields of result,
+	// a ROW, as its columns. The row may be used again after emit.
+	Rows func(env *Env, args []Code, result *row.Type) (func(r *row.Row, emit func(out *row.Row) error) error, error)
 	// Agg is set for aggregates.
 	Agg *Agg
 	// Doc is one or two sentences for the reference. Examples are run by the tests.

@@ -742,7 +742,7 @@ var jsonFuncs = []*Func{
 					return Resolved{}, fmt.Errorf("the key of a JSON object is text, not %s", a.Type.Text())
 				}
 			}
-			if len(args)%2 == 0 {
+			if len(args)%2 == 0 || wantWord.fit(args[0]) == nil {
 				return Resolved{}, errors.New("JSON_OBJECT takes keys and values in turn")
 			}
 			return Resolved{types, row.String().NotNull()}, nil
