@@ -181,6 +181,9 @@ func newOverTime(n *rel.POverTime, c Context) (Operator, error) {
 // Start is of Starter.
 func (o *overTime) Start() error {
 	if at, ok := o.waiting.timers.Next(); ok {
+		if wm := o.c.Watermark(); wm < math.MaxInt64 { // what is behind it waits for the next one
+			at = max(at, wm+1)
+		}
 		o.c.Due(at)
 	}
 	return nil

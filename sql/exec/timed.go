@@ -437,7 +437,7 @@ func (o *timeSort) Start() error {
 	first := ""
 	o.rows.All(g, "", func(at string, _ *packed) bool { first = at; return false })
 	if first != "" {
-		o.due(timeAt(first))
+		o.due(max(timeAt(first), o.watermarkNext()))
 	}
 	return nil
 }

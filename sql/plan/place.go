@@ -36,6 +36,8 @@ func (p *planner) placed(n rel.Physical, done map[rel.Physical]rel.Physical) rel
 		first = ph.In[0].Common().Dist
 	}
 	switch want, keyed := demand(n); {
+	case keyed && len(ph.In) == 0: // constants, in the only subtask of their own
+		ph.Dist = rel.Distribution{Kind: rel.SingleDist}
 	case !keyed: // as the input lies
 		ph.Dist = kept(n, first)
 	default:
@@ -111,6 +113,9 @@ func demand(n rel.Physical) (keys [][]int, ok bool) {
 	case *rel.PWindowJoin:
 		return n.Keys[:], true
 	case *rel.PJoin:
+		if n.Kind == rel.NullAwareAnti { // one NULL on the right takes every row away
+			return [][]int{nil, nil}, true
+		}
 		return n.Keys[:], true
 	case *rel.PIntervalJoin:
 		return n.Keys[:], true
