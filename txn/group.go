@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -255,11 +256,24 @@ func (g *Group) synced(assigned map[string][]int32, d syncData, err error) map[s
 		}
 		g.c.opts.Logger.Warn("the group runs another topology, waiting for it to change", "group", g.c.opts.AppID,
 			"leader_fingerprint", d.Fingerprint, "fingerprint", mine.Fingerprint)
-		g.mismatch = time.AfterFunc(2*g.c.opts.SessionTimeout, func() { g.fatal(why) })
+		patience := 2 * g.c.opts.SessionTimeout
+		if err == nil && sameProgram(d.Fingerprint, mine.Fingerprint) {
+			// Members of another incarnation of the same program are on their way to this one, or to an end: a balance waits
+			// for one that is busy with that.
+			patience += g.c.opts.RebalanceTimeout
+		}
+		g.mismatch = time.AfterFunc(patience, func() { g.fatal(why) })
 		// If we are the leader, this makes us balance; if not, it does nothing.
 		g.cl.ForceRebalance()
 	}
 	return map[string][]int32{}
+}
+
+// sameProgram says whether two fingerprints differ by the incarnation alone, which stands behind a dash.
+func sameProgram(a, b string) bool {
+	a, _, _ = strings.Cut(a, "-")
+	b, _, _ = strings.Cut(b, "-")
+	return a == b
 }
 
 // setStandbys passes on what the member keeps; g.mu is held.
