@@ -184,3 +184,14 @@ func run(t *testing.T, env *fn.Env, f *fn.Func, args []rel.Expr, typ *row.Type) 
 		t.Fatalf("%s is NULL and never may be", f.Name)
 	}
 }
+
+func one() fn.Const { return fn.Const{X: 1} }
+
+func function(t testing.TB, name string) *fn.Func {
+	t.Helper()
+	f, ok := fn.Lookup(name)
+	if !ok {
+		t.Fatalf("no function %s", name)
+	}
+	return f
+}

@@ -119,7 +119,7 @@ func (c *compiler) compile(e rel.Expr) (fn.Code, error) {
 func (c *compiler) marker(x *rel.Marker) (fn.Code, error) {
 	env := c.env
 	switch x.Kind {
-	case rel.ProcTime, rel.MatchProctime:
+	case rel.ProcTime:
 		return fn.StampCode(x.Type(), func(*row.Row) (fn.Stamp, bool) { return fn.Stamp{Ms: env.Now}, true }), nil
 	case rel.RowTimestamp:
 		return fn.StampCode(x.Type(), func(r *row.Row) (fn.Stamp, bool) { return fn.Stamp{Ms: r.Time}, true }), nil

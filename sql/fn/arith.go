@@ -428,9 +428,6 @@ var arithmeticFuncs = []*Func{
 		Compile: func(_ *Env, args []Code, t *row.Type) (Code, error) {
 			switch a := args[0]; ClassOf(t) {
 			case ClassFloat:
-				if a.Const { // a literal has no negative zero
-					return FloatCode(t, lift1(a.Float, func(x float64) float64 { return 0 - x })), nil
-				}
 				return FloatCode(t, lift1(a.Float, func(x float64) float64 { return -x })), nil
 			case ClassDec:
 				return DecCode(t, lift1(a.Dec, row.Dec.Neg)), nil

@@ -353,8 +353,12 @@ func compileDateFormat(env *Env, args []Code, t *row.Type) (Code, error) {
 	}
 	list := newFormats(row.NewDateTimeFormat)
 	local := wall(env, args[0])
-	if p, ok := constText(args[1]); ok && !strings.ContainsAny(p, "HhKkmsSAnNaBVzOXxZ[']") {
-		return BytesCode(t, dayFormat(at, list, local, []byte(p))), nil
+	if p, ok := constText(args[1]); ok && !strings.ContainsAny(p, "sSAnN['") {
+		same := int64(row.MsPerMinute)
+		if !strings.ContainsAny(p, "HhKkmaB") {
+			same = row.MsPerDay
+		}
+		return BytesCode(t, keptFormat(at, list, local, []byte(p), same)), nil
 	}
 	return BytesCode(t, lift2(local, args[1].Bytes, func(s Stamp, p []byte) []byte {
 		f := list.get(at, p)
@@ -365,8 +369,8 @@ func compileDateFormat(env *Env, args []Code, t *row.Type) (Code, error) {
 	})), nil
 }
 
-// dayFormat formats with a pattern of dates alone: the text of the last day is kept.
-func dayFormat(at Place, list *formats[*row.DateTimeFormat], local Get[Stamp], pattern []byte) Get[[]byte] {
+// keptFormat formats with a pattern that gives one text for all times of a day or minute: the last text is kept.
+func keptFormat(at Place, list *formats[*row.DateTimeFormat], local Get[Stamp], pattern []byte, same int64) Get[[]byte] {
 	var last int64
 	var text []byte
 	return func(r *row.Row) ([]byte, bool) {
@@ -374,7 +378,7 @@ func dayFormat(at Place, list *formats[*row.DateTimeFormat], local Get[Stamp], p
 		if !ok {
 			return nil, false
 		}
-		if d := day(s); d != last || text == nil {
+		if d := row.FloorDiv(s.Ms, same); d != last || text == nil {
 			f := list.get(at, pattern)
 			if f.NoFormat != nil {
 				at.failf("DATE_FORMAT: %s", f.NoFormat)
