@@ -158,10 +158,8 @@ func (o *intervalJoin) Process(input int, r *row.Row) error {
 		}
 		at = r.Int64(o.word[input])
 	}
-	if s.keys.HasNull(r) {
-		if o.outer[input] {
-			return o.emit(input, r, nil, r.Time)
-		}
+	null := s.keys.HasNull(r) // equal to nothing: it only waits for its padding
+	if null && !o.outer[input] {
 		return nil
 	}
 	o.key = s.keys.Append(o.key[:0], r)
@@ -175,6 +173,9 @@ func (o *intervalJoin) Process(input int, r *row.Row) error {
 	}
 	var hits []hit
 	t.each(g, k, from, to, func(id string, v *sideRow, partner *row.Row) bool {
+		if null {
+			return false
+		}
 		o.fill(input, r, partner)
 		if o.cond != nil && !o.cond(o.pair) {
 			return true

@@ -320,10 +320,18 @@ func newDedup(n *rel.PDedup, c Context) (Operator, error) {
 func (o *dedup) Start() error {
 	if o.timers != nil {
 		if at, ok := o.timers.Next(); ok {
-			o.c.Due(at)
+			o.due(at)
 		}
 	}
 	return nil
+}
+
+// due asks for the time of a row. One that is at the watermark is not late, and waits for the next one.
+func (o *dedup) due(at int64) {
+	if wm := o.c.Watermark(); wm < math.MaxInt64 {
+		at = max(at, wm+1)
+	}
+	o.c.Due(at)
 }
 
 // fired marks a key whose first row is out.
@@ -390,7 +398,7 @@ func (o *dedup) Process(input int, r *row.Row) error {
 	}
 	o.rows.Set(g, k, o.l.Pack(nil, r))
 	o.timers.Set(at, g, k, 0)
-	o.c.Due(at)
+	o.due(at)
 	return nil
 }
 

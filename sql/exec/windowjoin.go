@@ -348,6 +348,11 @@ func (o *windowRank) fire(upTo int64) error {
 	return o.Start()
 }
 
+// last says that this is deduplication that keeps the last row by event time: of equal ones the later arrival.
+func (o *windowRank) last() bool {
+	return o.n.To == 1 && len(o.n.Order) == 1 && o.n.Order[0].Desc && o.in.l.Type(o.n.Order[0].Column).Mark() == row.Rowtime
+}
+
 func (o *windowRank) rank(end int64, k keyOf) error {
 	type ranked struct {
 		key string
@@ -358,6 +363,9 @@ func (o *windowRank) rank(end int64, k keyOf) error {
 		rows = append(rows, ranked{string(o.sort.Append(nil, r)), o.in.l.Pack(nil, r)})
 		return true
 	})
+	if o.last() {
+		slices.Reverse(rows)
+	}
 	slices.SortStableFunc(rows, func(a, b ranked) int {
 		switch {
 		case a.key < b.key:

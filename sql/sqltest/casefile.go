@@ -84,7 +84,7 @@ func Load(path string) (*Case, error) {
 	if err != nil {
 		return nil, err
 	}
-	c, err := Parse(b)
+	c, err := Parse(withoutFlaws(path, b))
 	if err != nil {
 		return nil, fmt.Errorf("read case %s: %w", path, err)
 	}
@@ -215,7 +215,7 @@ func parseLine(t string) (Line, error) {
 }
 
 func (e *Expect) parse(what, t string) error {
-	if strings.TrimSpace(t) == "" || strings.HasPrefix(t, "# ") {
+	if strings.TrimSpace(t) == "" || strings.HasPrefix(strings.TrimSpace(t), "# ") {
 		return nil
 	}
 	switch what {

@@ -1,0 +1,44 @@
+package sqltest
+
+import (
+	"bytes"
+	"path/filepath"
+	"strings"
+)
+
+// flaws are the answers of Flink 2.2.1 that are not copied, by case: pairs of what the file says and what Millrace
+// answers. test/oracle/README.md lists them.
+var flaws = map[string][][2]string{
+	// AVG of TINYINT overflows silently.
+	"agg/count_sum_avg": {
+		{`30, 15, -56, -28,`, `30, 15, -56, 100,`},
+		{`-5, -1, 44, 14,`, `-5, -1, 44, 100,`},
+	},
+	// MAP_KEYS and its kin have no fixed order.
+	"scalar/collections": {
+		{`[["q", "k"], [], null]`, `[["k", "q"], [], null]`},
+		{`[[null, 1], [], null]`, `[[1, null], [], null]`},
+		{`[[["q", null], ["k", 1]], [], null]`, `[[["k", 1], ["q", null]], [], null]`},
+	},
+	// A time before 1970 with a fraction of a second is cast towards 1970.
+	"datetime/columns": {
+		{`CAST(ts AS DATE) ==> DATE ==> ["2024-01-31", "1970-01-01", null]`, `CAST(ts AS DATE) ==> DATE ==> ["2024-01-31", "1969-12-31", null]`},
+		{`CAST(ts AS TIME) ==> TIME(0) ==> ["23:59:59", "00:00:00", null]`, `CAST(ts AS TIME) ==> TIME(0) ==> ["23:59:59", "23:59:59", null]`},
+		{`["2024-01-31 23:59:59", "1970-01-01 00:00:00", null]`, `["2024-01-31 23:59:59", "1969-12-31 23:59:59", null]`},
+	},
+	// JSON_VALUE with RETURNING INT of a JSON string dies with a class cast. (What is behind the # becomes a line of its own.)
+	"scalar/json": {
+		{`JSON_VALUE('{"a":"5"}', '$.a' RETURNING INT) ==> INT ==> error runtime`, `JSON_VALUE('{"a":"5"}', '$.a' RETURNING INT) ==> INT ==> [5, 5, 5, 5]` + "\n"},
+		{`JSON_VALUE('{"a":"x"}', '$.a' RETURNING INT) ==> INT ==> error runtime`, `JSON_VALUE('{"a":"x"}', '$.a' RETURNING INT) ==> INT ==> [null, null, null, null]` + "\n"},
+	},
+}
+
+// withoutFlaws is the text of a case with what is to come out instead of flaws of Flink.
+func withoutFlaws(path string, text []byte) []byte {
+	dir, file := filepath.Split(path)
+	name := filepath.Base(dir) + "/" + strings.TrimSuffix(file, ".case")
+	for _, f := range flaws[name] {
+		text = bytes.ReplaceAll(text, []byte(f[0]), []byte(f[1]))
+	}
+	return text
+}
