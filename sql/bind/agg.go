@@ -622,7 +622,7 @@ func (b *binder) buildAggregate(st *selectState, n rel.Node) (rel.Node, func(rel
 	missing := func(c *rel.Column) rel.Expr {
 		if !told[c.Name] && !st.badGroup {
 			told[c.Name] = true
-			b.errs.Add(missingGroup(c, st))
+			b.missingGroup(c, st)
 		}
 		return b.bad(c.Where().Span)
 	}
@@ -669,15 +669,14 @@ func (b *binder) buildAggregate(st *selectState, n rel.Node) (rel.Node, func(rel
 	return agg, lift
 }
 
-func missingGroup(c *rel.Column, st *selectState) *diag.Error {
+func (b *binder) missingGroup(c *rel.Column, st *selectState) {
 	at := c.Where()
-	e := diag.New(at.Source, at.Span, "E2124", "column %q stands neither in GROUP BY nor in an aggregate", c.Name)
+	e := b.tell(diag.New(at.Source, at.Span, "E2124", "column %q stands neither in GROUP BY nor in an aggregate", c.Name))
 	if len(st.groups) > 0 {
 		e.WithHint("GROUP BY has: %s", rel.Texts(st.groups))
 	} else {
 		e.WithHint("there is no GROUP BY, so there is one row for all")
 	}
-	return e
 }
 
 // overCall binds f(..) OVER (..).

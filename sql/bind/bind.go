@@ -113,16 +113,32 @@ type cte struct {
 // maxViews is how deep views may stand in views.
 const maxViews = 64
 
-func (b *binder) errorf(at ast.Span, code, format string, args ...any) *diag.Error {
-	e := diag.New(b.src, at, code, format, args...)
+// told is a message that has been put into the list, to be given a hint and notes.
+type told struct{ e *diag.Error }
+
+// errorf tells an error.
+func (b *binder) errorf(at ast.Span, code, format string, args ...any) told {
+	return b.tell(diag.New(b.src, at, code, format, args...))
+}
+
+func (b *binder) tell(e *diag.Error) told {
 	b.errs.Add(e)
-	return e
+	return told{e}
+}
+
+// WithHint sets the hint beside the caret.
+func (t told) WithHint(format string, args ...any) told {
+	_ = t.e.WithHint(format, args...)
+	return t
+}
+
+// WithNote adds a line below.
+func (t told) WithNote(format string, args ...any) told {
+	_ = t.e.WithNote(format, args...)
+	return t
 }
 
 func (b *binder) place(at ast.Span) rel.Place { return rel.Place{Source: b.src, Span: at} }
-
-// tooMany tells whether there are so many errors that it is better to stop.
-func (b *binder) tooMany() bool { return len(*b.errs) > 2*diag.Limit }
 
 func (b *binder) statement(stmt ast.Stmt) Result {
 	switch s := stmt.(type) {

@@ -638,7 +638,7 @@ func (b *binder) windowFunc(c *ast.Call, outer *scope) rel.Node {
 	args := map[string]ast.Expr{}
 	named := false
 	for i, a := range c.Args {
-		p := ""
+		var p string
 		if n, ok := a.(*ast.NamedArg); ok {
 			named = true
 			p, a = strings.ToUpper(n.Name.Name), n.X

@@ -280,6 +280,12 @@ func (b *binder) lookupMatch(s *scope, n ast.Name) found {
 
 var navs = map[string]rel.Nav{"FIRST": rel.NavFirst, "LAST": rel.NavLast, "PREV": rel.NavPrev, "NEXT": rel.NavNext}
 
+// The times of a match are calls that the operator of MATCH_RECOGNIZE answers itself.
+var (
+	matchRowtime  = &fn.Func{Name: "MATCH_ROWTIME", Group: "temporal", Purity: fn.PerRecord}
+	matchProctime = &fn.Func{Name: "MATCH_PROCTIME", Group: "temporal", Purity: fn.PerRecord}
+)
+
 // matchCall binds the functions of MATCH_RECOGNIZE; false for all others.
 func (b *binder) matchCall(s *scope, name string, e *ast.Call) (rel.Expr, bool) {
 	st := s.match
@@ -294,13 +300,13 @@ func (b *binder) matchCall(s *scope, name string, e *ast.Call) (rel.Expr, bool) 
 			return b.bad(at), true
 		}
 		if name == "MATCH_PROCTIME" {
-			return rel.NewMarker(row.TimestampLTZ(3).NotNull().WithMark(row.Proctime), rel.MatchProctime, b.place(at)), true
+			return rel.NewCall(row.TimestampLTZ(3).NotNull().WithMark(row.Proctime), matchProctime, nil, b.place(at)), true
 		}
 		t := row.Timestamp(3)
 		if st.time != nil && st.time.Kind() == row.KindTimestampLTZ {
 			t = row.TimestampLTZ(3)
 		}
-		return rel.NewMarker(t.NotNull().WithMark(row.Rowtime), rel.MatchRowtime, b.place(at)), true
+		return rel.NewCall(t.NotNull().WithMark(row.Rowtime), matchRowtime, nil, b.place(at)), true
 	case "CLASSIFIER", "MATCH_NUMBER":
 		return b.unsupported(at, name+"()", ""), true
 	}

@@ -152,7 +152,7 @@ var refusedLater = []string{
 var notYet = map[string]string{"misc/keywords_insensitive": "UPPER of a CHAR is a CHAR"}
 
 func TestOracleSchemas(t *testing.T) {
-	right, exact, refused, waiting := 0, 0, 0, 0
+	right, exact, refused := 0, 0, 0
 	for _, c := range oracleCases(t) {
 		if len(c.exprs) > 0 {
 			continue
@@ -165,8 +165,6 @@ func TestOracleSchemas(t *testing.T) {
 		if c.error != "" && c.error != "runtime" {
 			later := slices.Contains(refusedLater, c.name)
 			switch {
-			case errs.Err() != nil && missingFunction(errs) && !strings.HasPrefix(c.name, "error/"):
-				waiting++
 			case errs.Err() == nil && !later:
 				t.Errorf("%s: is bound, but Flink refuses it (%s)", c.name, c.error)
 			case errs.Err() != nil && later:
@@ -177,11 +175,6 @@ func TestOracleSchemas(t *testing.T) {
 			continue
 		}
 		if errs.Err() != nil {
-			if missingFunction(errs) || notYet[c.name] != "" {
-				waiting++
-				t.Logf("%s waits: %s", c.name, errs[0].Error())
-				continue
-			}
 			t.Errorf("%s: %s", c.name, errs.Text())
 			continue
 		}
@@ -202,24 +195,14 @@ func TestOracleSchemas(t *testing.T) {
 			t.Logf("%s: nullability is\n  %s\nwant\n  %s", c.name, strings.Join(got, "\n  "), strings.Join(c.schema, "\n  "))
 		}
 	}
-	t.Logf("schemas right %d (with NOT NULL %d), refused %d, waiting for functions %d", right, exact, refused, waiting)
-}
-
-// missingFunction tells whether all errors are about functions that the table does not have yet.
-func missingFunction(errs diag.List) bool {
-	for _, e := range errs {
-		if e.Code != "E2106" {
-			return false
-		}
-	}
-	return true
+	t.Logf("schemas right %d (with NOT NULL %d), refused %d", right, exact, refused)
 }
 
 // planRefuses tells expressions whose refusal is the planner's, which folds constants.
 func planRefuses(result string) bool { return strings.Contains(result, "==> error plan") }
 
 func TestOracleExpressions(t *testing.T) {
-	right, exact, waiting, all := 0, 0, 0, 0
+	right, exact, all := 0, 0, 0
 	for _, c := range oracleCases(t) {
 		if len(c.exprs) == 0 {
 			continue
@@ -249,12 +232,9 @@ func TestOracleExpressions(t *testing.T) {
 				continue
 			}
 			if errs.Err() != nil {
-				switch {
-				case missingFunction(errs):
-					waiting++
-				case planRefuses(want):
+				if planRefuses(want) {
 					right++
-				default:
+				} else {
 					t.Errorf("%s: %s", name, errs.Text())
 				}
 				continue
@@ -273,5 +253,5 @@ func TestOracleExpressions(t *testing.T) {
 			}
 		}
 	}
-	t.Logf("expressions right %d of %d (with NOT NULL %d), waiting for functions %d", right, all, exact, waiting)
+	t.Logf("expressions right %d of %d (with NOT NULL %d)", right, all, exact)
 }

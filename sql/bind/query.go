@@ -425,10 +425,10 @@ func (b *binder) selects(q *ast.Select, outer *scope, order []ast.OrderItem) rel
 		node = filter(node, lift(qualify))
 	}
 
-	exprs := make([]rel.Expr, len(outs))
-	names := make([]string, len(outs))
-	for i, o := range outs {
-		exprs[i], names[i] = lift(o.expr), o.name
+	var exprs []rel.Expr
+	var names []string
+	for _, o := range outs {
+		exprs, names = append(exprs, lift(o.expr)), append(names, o.name)
 	}
 	var sort []rel.SortKey
 	for _, k := range keys {

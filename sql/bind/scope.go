@@ -260,7 +260,7 @@ func (b *binder) unknownColumn(s *scope, n ast.Name) {
 		e.WithHint("%s", near(first.Name, names, ""))
 	}
 	if s.sel != nil && s.sel.alias(first.Name) && s.clause != "" {
-		e.Hint = ""
+		e.e.Hint = ""
 		e.WithNote("%q is an alias of the select list, which %s does not see: write the expression, or put the query into FROM (..)", first.Name, s.clause)
 		return
 	}

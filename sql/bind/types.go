@@ -190,10 +190,6 @@ func (b *binder) truth(v bool, at ast.Span) rel.Expr {
 	return b.literal(row.Boolean(), fn.Const{X: x}, "", at)
 }
 
-func (b *binder) integer(t *row.Type, v int64, at ast.Span) rel.Expr {
-	return b.literal(t, fn.Const{X: uint64(v)}, "", at)
-}
-
 // number binds a number, with its sign: -2147483648 is an INT.
 func (b *binder) number(n *ast.Number, negative bool, at ast.Span) rel.Expr {
 	text := n.Text
@@ -220,6 +216,9 @@ func (b *binder) number(n *ast.Number, negative bool, at ast.Span) rel.Expr {
 		if err != nil && !math.IsInf(v, 0) {
 			b.errorf(at, "E2005", "%s is no number", show)
 			return b.bad(at)
+		}
+		if v == 0 {
+			v = 0 // -0e0 is 0.0, as in Flink: the sign belongs to an exact number
 		}
 		return b.literal(row.Double(), fn.Const{X: math.Float64bits(v)}, show, at)
 	}
@@ -403,9 +402,10 @@ func intervalValue(s string, u ast.IntervalUnit) (v int64, months, ok bool) {
 		part := rest
 		if k < len(units)-1 {
 			sep := ":"
-			if unit == "YEAR" {
+			switch unit {
+			case "YEAR":
 				sep = "-"
-			} else if unit == "DAY" {
+			case "DAY":
 				sep = " "
 			}
 			var found bool

@@ -122,8 +122,6 @@ const (
 	ProcTime     MarkerKind = iota // PROCTIME()
 	RowTimestamp                   // the Kafka timestamp, in a watermark expression
 	SourceWatermark
-	MatchRowtime  // MATCH_ROWTIME(): the time of the last row of a match
-	MatchProctime // MATCH_PROCTIME()
 )
 
 // AggCall is an aggregate or a window function (ROW_NUMBER, LAG ..). Its arguments are Columns of the input (the binder

@@ -26,12 +26,6 @@ func (p *Phys) in(i int) *Schema {
 	return &Schema{}
 }
 
-// both is the columns of both inputs.
-func (p *Phys) both() *Schema {
-	a, b := p.in(0), p.in(1)
-	return &Schema{append(append([]string(nil), a.Names...), b.Names...), append(append(a.Types[:0:0], a.Types...), b.Types...)}
-}
-
 func tableColumns(t *catalog.Table, columns []int) string {
 	names := make([]string, len(columns))
 	for i, c := range columns {
@@ -353,7 +347,7 @@ func (p *PGlobalAgg) String() string {
 // String is of Node.
 func (p *PWindowAgg) String() string {
 	in := p.in(0)
-	window := ""
+	var window string
 	if p.Attached {
 		window = "window " + columnNames(in, []int{p.Start, p.End})
 	} else {

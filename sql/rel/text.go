@@ -178,7 +178,7 @@ func (p *printer) expr(e Expr, outer int) {
 	case *Subquery:
 		p.subquery(e)
 	case *Marker:
-		p.b.WriteString([...]string{"PROCTIME()", "ROW_TIMESTAMP()", "SOURCE_WATERMARK()", "MATCH_ROWTIME()", "MATCH_PROCTIME()"}[e.Kind])
+		p.b.WriteString([...]string{"PROCTIME()", "ROW_TIMESTAMP()", "SOURCE_WATERMARK()"}[e.Kind])
 	case *PatternRef:
 		p.patternRef(e)
 	case *PatternAgg:
