@@ -16,8 +16,10 @@ var without = map[string]string{
 	"MinBy": "Example_aggregators", "MaxBy": "Example_aggregators", "Variance": "Example_aggregators", "Only": "Example_aggregators",
 	"Value": "ExampleProcess", "Lookup": "ExampleBroadcast", "BroadcastState": "ExampleProcessBroadcast", "EachKey": "ExampleProcessBroadcast",
 	"JoinGlobal": "ExampleGlobalTableFrom", "WindowValue": "ExampleProcessWindow", "HeaderTime": "ExampleAssignEventTime",
-	"IntervalJoin": "", "IntervalJoinOuter": "", "WindowJoin": "", "CoGroup": "", "TableFrom": "", "JoinTable": "", "LeftJoinTable": "", "LateRightTo": "",
-	"LateLeftTo": "", "RFC3339": "", // as LateRightTo, and as the other forms of HeaderTime
+	"TableFrom": "ExampleLeftJoinTable", "JoinTable": "", "LateRightTo": "", "LateLeftTo": "", "RFC3339": "", // as LateRightTo, and as the other forms of HeaderTime
+	// The low-level contract: what is for engines on top of it.
+	"FromRaw": "ExampleTransform", "ToRaw": "ExampleTransform", "ExchangeBy": "", "KeyGroup": "",
+	"Generate": "", "Shared": "", "OnStep": "", "Now": "", "SubtaskOf": "",
 	"DetectMatches": "", // package cep calls it
 }
 

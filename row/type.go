@@ -314,7 +314,7 @@ func Decimal(precision, scale int) *Type {
 	return intern(Type{kind: KindDecimal, nullable: true, precision: precision, scale: scale})
 }
 
-// Char is CHAR(n). CHAR(0) is the type of the literal ”.
+// Char is CHAR(n). CHAR(0) is the type of the empty literal.
 func Char(n int) *Type { return simple(KindChar, n) }
 
 // VarChar is VARCHAR(n).

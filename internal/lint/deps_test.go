@@ -54,10 +54,22 @@ var level = map[string]int{
 	"configs":                 4,
 	"internal/api":            4,
 	"doctor":                  5,
-	// Streaming SQL: text to tree.
-	"sql/ast":   0,
-	"sql/diag":  1,
-	"sql/parse": 2,
+	// Streaming SQL: values; text to tree; its meaning; the plan; what runs it.
+	"row":         0,
+	"sql/ast":     0,
+	"sql/diag":    1,
+	"sql/fn":      1,
+	"sql/catalog": 2,
+	"sql/parse":   2,
+	"sql/rel":     3,
+	"sql/bind":    4,
+	"sql/plan":    4,
+	"sql/expr":    4,
+	"sql/exec":    5,
+	"connector":   4,
+	"sql/compile": 6,
+	"sql":         7,
+	"sql/sqltest": 8,
 	// The front doors.
 	".":             6,
 	"internal/demo": 7,
@@ -72,7 +84,7 @@ var level = map[string]int{
 }
 
 // families are the levels that hold for all packages below a path, too.
-var families = []string{"cmd", "examples", "test", "internal/task"}
+var families = []string{"cmd", "examples", "test", "internal/task", "connector"}
 
 // home of an outside module: the packages that may import it, so that a change of it stays in one place.
 type home struct {
