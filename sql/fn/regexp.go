@@ -380,8 +380,8 @@ func newLike(text, escape []byte) *likePattern {
 		c, n := utf8.DecodeRune(text)
 		piece := text[:n]
 		text = text[n:]
-		switch {
-		case c == esc:
+		switch c {
+		case esc:
 			d, n := utf8.DecodeRune(text)
 			if n == 0 || d != esc && d != '%' && d != '_' {
 				p.err = fmt.Errorf("LIKE: invalid escape sequence: behind the escape character there must be %%, _ or itself")
@@ -389,7 +389,7 @@ func newLike(text, escape []byte) *likePattern {
 			}
 			lit = append(lit, text[:n]...)
 			text = text[n:]
-		case c == '%' || c == '_':
+		case '%', '_':
 			flush()
 			if c == '_' || len(p.items) == 0 || p.items[len(p.items)-1].kind != '%' {
 				p.items = append(p.items, likeItem{kind: byte(c)})

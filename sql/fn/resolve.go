@@ -49,7 +49,6 @@ var (
 		return like(row.Double(), a)
 	}}
 	wantInt  = intWant(row.Int(), "INT")
-	wantLong = intWant(row.BigInt(), "BIGINT")
 	wantTime = kindWant("date or time", row.Timestamp(3), row.Kind.Datetime)
 )
 

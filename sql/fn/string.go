@@ -37,13 +37,7 @@ func textInt(f func(b []byte) int64) func(*Env, []Code, *row.Type) (Code, error)
 	return func(_ *Env, args []Code, t *row.Type) (Code, error) { return IntCode(t, lift1(args[0].Bytes, f)), nil }
 }
 
-// text2 is a function of two texts, the result being a part of them or new bytes.
-func text2(f func(env *Env, a, b []byte) ([]byte, bool)) func(*Env, []Code, *row.Type) (Code, error) {
-	return func(env *Env, args []Code, t *row.Type) (Code, error) {
-		return BytesCode(t, try2(args[0].Bytes, args[1].Bytes, func(a, b []byte) ([]byte, bool) { return f(env, a, b) })), nil
-	}
-}
-
+// text3 is a function of three texts; the result is a part of them or new bytes.
 func text3(f func(env *Env, a, b, c []byte) ([]byte, bool)) func(*Env, []Code, *row.Type) (Code, error) {
 	return func(env *Env, args []Code, t *row.Type) (Code, error) {
 		return BytesCode(t, try3(args[0].Bytes, args[1].Bytes, args[2].Bytes, func(a, b, c []byte) ([]byte, bool) { return f(env, a, b, c) })), nil
@@ -121,8 +115,8 @@ var stringFuncs = []*Func{
 		Resolve: sigs(of(strictly(row.Int()), wantText)), Compile: textInt(func(b []byte) int64 { return int64(utf8.RuneCount(b)) }),
 		Examples: []Example{{"CHAR_LENGTH('abc')", "INT NOT NULL", "3"}},
 	},
-	text1("UPPER", varying(0), "The text in capital letters.", appendUpper, Example{"UPPER('abc')", "VARCHAR(3) NOT NULL", "ABC"}),
-	text1("LOWER", varying(0), "The text in small letters.", func(dst, b []byte) []byte {
+	text1("UPPER", sameAs(0), "The text in capital letters.", appendUpper, Example{"UPPER('abc')", "CHAR(3) NOT NULL", "ABC"}),
+	text1("LOWER", sameAs(0), "The text in small letters.", func(dst, b []byte) []byte {
 		if at := len(dst); isASCII(b) {
 			dst = append(dst, b...)
 			for i, c := range dst[at:] {
@@ -133,9 +127,9 @@ var stringFuncs = []*Func{
 			return dst
 		}
 		return append(dst, bytes.ToLower(b)...)
-	}, Example{"LOWER('ABC')", "VARCHAR(3) NOT NULL", "abc"}),
-	text1("INITCAP", varying(0), "Each word of Latin letters and digits with a capital letter first and small ones behind.", appendInitcap,
-		Example{"INITCAP('hello WORLD')", "VARCHAR(11) NOT NULL", "Hello World"}),
+	}, Example{"LOWER('ABC')", "CHAR(3) NOT NULL", "abc"}),
+	text1("INITCAP", sameAs(0), "Each word of Latin letters and digits with a capital letter first and small ones behind.", appendInitcap,
+		Example{"INITCAP('hello WORLD')", "CHAR(11) NOT NULL", "Hello World"}),
 	text1("REVERSE", strictly(row.String()), "The characters from the last to the first.", func(dst, b []byte) []byte {
 		for len(b) > 0 {
 			_, n := utf8.DecodeLastRune(b)

@@ -278,13 +278,11 @@ func compileTimestampAdd(_ *Env, args []Code, t *row.Type) (Code, error) {
 	if t.Kind() == row.KindTime {
 		return IntCode(t, lift2(x.Int, n, func(ms, n int64) int64 { return row.FloorMod(add(Stamp{Ms: ms}, n).Ms, row.MsPerDay) })), nil
 	}
-	stamps := Get[Stamp](nil)
+	stamps := x.Stamps
 	if x.Type.Kind() == row.KindDate {
-		stamps = lift1(x.Int, func(d int64) Stamp { return Stamp{Ms: d * row.MsPerDay} })
-	} else {
-		stamps = x.Stamps()
+		stamps = func() Get[Stamp] { return lift1(x.Int, func(d int64) Stamp { return Stamp{Ms: d * row.MsPerDay} }) }
 	}
-	sum := lift2(stamps, n, add)
+	sum := lift2(stamps(), n, add)
 	if t.Kind() == row.KindDate {
 		return IntCode(t, lift1(sum, day)), nil
 	}
