@@ -1,6 +1,7 @@
 package bind
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 
@@ -82,6 +83,11 @@ func (b *binder) groupBy(s *scope, q *ast.Select) {
 	for _, g := range q.GroupBy {
 		sets, multi := b.groupItem(s, g)
 		hasSets = hasSets || multi
+		if len(all)*len(sets) > maxSets {
+			b.errorf(g.Range(), "E2119", "GROUP BY has more than %d grouping sets", maxSets)
+			st.badGroup = true
+			return
+		}
 		var next [][]int
 		for _, a := range all {
 			for _, x := range sets {
@@ -94,36 +100,27 @@ func (b *binder) groupBy(s *scope, q *ast.Select) {
 				next = append(next, set)
 			}
 		}
-		if len(next) > maxSets {
-			b.errorf(g.Range(), "E2119", "GROUP BY has more than %d grouping sets", maxSets)
-			return
-		}
 		all = next
 	}
 	if !hasSets {
 		return
 	}
 	if q.GroupDistinct {
-		var once [][]int
-		for _, a := range all {
-			if !slices.ContainsFunc(once, func(x []int) bool { return sameSet(x, a) }) {
-				once = append(once, a)
-			}
-		}
-		all = once
+		seen := map[string]bool{}
+		all = slices.DeleteFunc(all, func(set []int) bool {
+			set = slices.Clone(set)
+			slices.Sort(set)
+			key := fmt.Sprint(set)
+			again := seen[key]
+			seen[key] = true
+			return again
+		})
 	}
 	st.sets = all
 }
 
 // maxSets is the most grouping sets of a GROUP BY: CUBE of 10 columns has 1024.
 const maxSets = 4096
-
-func sameSet(a, b []int) bool {
-	a, b = slices.Clone(a), slices.Clone(b)
-	slices.Sort(a)
-	slices.Sort(b)
-	return slices.Equal(a, b)
-}
 
 // groupItem gives the grouping sets of one item of GROUP BY; multi says that it was written as such.
 func (b *binder) groupItem(s *scope, e ast.Expr) (sets [][]int, multi bool) {
