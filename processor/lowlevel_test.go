@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -42,13 +43,14 @@ func (d *rawDecoder) Decode(r *processor.SourceRecord) (int64, error) {
 		}
 	}
 	d.v.at, d.mark = processor.NoTime, processor.NoTime
+	var err error
 	if len(f) > 1 {
-		fmt.Sscan(f[1], &d.v.at)
+		d.v.at, err = strconv.ParseInt(f[1], 10, 64)
 	}
-	if len(f) > 2 {
-		fmt.Sscan(f[2], &d.mark)
+	if len(f) > 2 && err == nil {
+		d.mark, err = strconv.ParseInt(f[2], 10, 64)
 	}
-	return d.v.at, nil
+	return d.v.at, err
 }
 
 func (d *rawDecoder) Run(emit func(*raw) error) error {
