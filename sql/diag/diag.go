@@ -216,7 +216,7 @@ func (e *Error) MarshalJSON() ([]byte, error) {
 const Limit = 10
 
 // List is what one run of a phase has to say. The zero value is empty and ready.
-type List []*Error
+type List []*Error //nolint:recvcheck // Add appends, the others look
 
 // Add appends one.
 func (l *List) Add(e *Error) { *l = append(*l, e) }

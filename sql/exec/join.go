@@ -381,13 +381,13 @@ func newNotIn(n *rel.PJoin, c Context) (Operator, error) {
 			cols = append(cols, c)
 		}
 		s.id = row.NewKeyEncoder(side, cols...)
-		s.rows, err = openMap(c, [...]string{"left", "right"}[i], statestore.KeyCodec[string](keysOf(row.NewKeyEncoder(side), side, nil)), tailKeys(s.id.Schema()), statestore.Codec[sideRow](sideRows{"side " + side.Schema()}), n.TTL[i])
+		s.rows, err = openMap(c, [...]string{"left", "right"}[i], keysOf(row.NewKeyEncoder(side), side, nil), tailKeys(s.id.Schema()), statestore.Codec[sideRow](sideRows{"side " + side.Schema()}), n.TTL[i])
 		if err != nil {
 			return nil, err
 		}
 		o.sides[i] = s
 	}
-	if o.all, err = openTable(c, "right-counts", statestore.KeyCodec[string](keysOf(row.NewKeyEncoder(l), l, nil)), statestore.Codec[counts](countsCodec{2}), 0); err != nil {
+	if o.all, err = openTable(c, "right-counts", keysOf(row.NewKeyEncoder(l), l, nil), statestore.Codec[counts](countsCodec{2}), 0); err != nil {
 		return nil, err
 	}
 	if n.Cond != nil {

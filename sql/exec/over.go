@@ -147,8 +147,6 @@ type overTime struct {
 	main    *statestore.Table[string, fn.State]
 	word    int
 	key     []byte
-	current []*row.Row
-	before  []*row.Row
 }
 
 // The words of the accumulator in front of those of the aggregates: rows so far is word 0 of theirs.

@@ -22,7 +22,6 @@ type normalize struct {
 	main *statestore.Table[string, packed]
 	old  *row.Row
 	key  []byte
-	buf  []byte
 }
 
 func newNormalize(n *rel.PNormalize, c Context) (Operator, error) {

@@ -237,8 +237,6 @@ func (o *sessions) end(at int64, g statestore.Group, k string) error {
 type sessionAgg struct {
 	*sessions
 	n      *rel.PWindowAgg
-	agg    *aggregates
-	sets   []set
 	out    *row.Layout
 	ofKey  *row.Layout
 	keyRow *row.Row

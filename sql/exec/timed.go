@@ -408,16 +408,15 @@ func (o *temporalJoin) join(g statestore.Group, k string, at int64) (err error) 
 
 // timeSort is PTimeSort: rows in the order of time, then the other keys, then arrival, as the watermark passes them.
 type timeSort struct {
-	c     Context
-	n     *rel.PTimeSort
-	l     *row.Layout
-	sort  *row.KeyEncoder
-	rows  *statestore.Map[string, string, packed]
-	last  *statestore.Table[string, int64]
-	word  int
-	at    []byte
-	row   *row.Row
-	group statestore.Group
+	c    Context
+	n    *rel.PTimeSort
+	l    *row.Layout
+	sort *row.KeyEncoder
+	rows *statestore.Map[string, string, packed]
+	last *statestore.Table[string, int64]
+	word int
+	at   []byte
+	row  *row.Row
 }
 
 func newTimeSort(n *rel.PTimeSort, c Context) (Operator, error) {

@@ -31,21 +31,19 @@ func nextSeq(dst []byte, last string, any bool) []byte {
 
 // topN is PTopN and PLimit: the rows From to To of each partition, in order; equal ones in order of arrival.
 type topN struct {
-	c         Context
-	n         rel.PTopN
-	in, out   *row.Layout
-	keys      *row.KeyEncoder
-	sort      *row.KeyEncoder
-	rows      *statestore.Map[string, string, packed]
-	last      int64
-	key       []byte
-	at        []byte
-	buf       []byte
-	row       *row.Row // of out
-	scratch   *row.Row // of in
-	before    []entryOf
-	after     []entryOf
-	numbering func(out *row.Row, v int64)
+	c       Context
+	n       rel.PTopN
+	in, out *row.Layout
+	keys    *row.KeyEncoder
+	sort    *row.KeyEncoder
+	rows    *statestore.Map[string, string, packed]
+	key     []byte
+	at      []byte
+	buf     []byte
+	row     *row.Row // of out
+	scratch *row.Row // of in
+	before  []entryOf
+	after   []entryOf
 }
 
 // entryOf is a row of the result.

@@ -307,7 +307,7 @@ func (o *windowAgg) emit(end int64, f *firing) error {
 		return nil
 	}
 	fillKey(o.keys, o.ofKey, o.keyRow, f.key, o.out, o.result, len(o.n.Groups))
-	start := int64(0)
+	var start int64
 	if o.n.Attached {
 		start = o.keyRow.Int64(o.ofKey.Place(len(o.n.Groups)).Index)
 	} else {

@@ -68,7 +68,7 @@ func BenchmarkStatement(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		for _, s := range sources {
-			Script(s, nil)
+			_, _ = Script(s, nil)
 		}
 	}
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(statements), "ns/statement")

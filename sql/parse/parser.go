@@ -208,15 +208,15 @@ func (p *parser) unexpected(what string) {
 		return
 	}
 	t := &p.toks[p.pos]
-	switch {
-	case t.kind == kBad: // the lexer has said what is wrong
+	switch t.kind {
+	case kBad: // the lexer has said what is wrong
 		p.failed, p.failPos = true, p.pos
 		return
-	case t.kind == kHintOpen:
+	case kHintOpen:
 		p.fail(p.here(), "E1001", "unexpected hint, expected %s", what).
 			WithHint("a hint stands right after SELECT or after the name of a table; a comment starts with /* alone")
 		return
-	case t.kind == kSemicolon:
+	case kSemicolon:
 		p.hint(p.fail(p.here(), "E1001", "unexpected end of the statement, expected %s", what), p.pos)
 		return
 	}

@@ -143,9 +143,7 @@ func (p *planner) changes(n rel.Physical) rel.Physical {
 		ph.OrderSensitive = true
 	case *rel.PTopN:
 		ph.Kinds = all
-		for _, u := range in[0].Common().UpsertKeys {
-			ph.UpsertKeys = append(ph.UpsertKeys, u)
-		}
+		ph.UpsertKeys = append(ph.UpsertKeys, in[0].Common().UpsertKeys...)
 		switch {
 		case n.Rank:
 			ph.UpsertKeys = append(ph.UpsertKeys, append(slices.Clone(n.Partition), n.Schema().Len()-1))
@@ -184,7 +182,7 @@ func (p *planner) refuse(n rel.Physical, what string, in rel.Physical) {
 func Updater(n rel.Physical) rel.Physical {
 	for {
 		next := rel.Physical(nil)
-		switch n.(type) {
+		switch x := n.(type) {
 		case *rel.PCalc, *rel.PUnion, *rel.PCorrelate, *rel.PWindow, *rel.PExchange, *rel.PNormalize, *rel.PLookupJoin, *rel.PDropBefore:
 			for _, i := range n.Common().In {
 				if retracts(i) {
@@ -193,8 +191,8 @@ func Updater(n rel.Physical) rel.Physical {
 				}
 			}
 		case *rel.PJoin:
-			if j := n.(*rel.PJoin); j.Kind == rel.Inner || j.Kind == rel.Semi {
-				for _, i := range j.In {
+			if x.Kind == rel.Inner || x.Kind == rel.Semi {
+				for _, i := range x.In {
 					if retracts(i) {
 						next = i
 						break

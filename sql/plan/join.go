@@ -34,9 +34,6 @@ func (p *planner) join(n *rel.Join) rel.Physical {
 	if j := p.intervalJoin(n, left, right, on); j != nil {
 		return p.trim(n, j, left, right)
 	}
-	if n.Kind == rel.NullAwareAnti || n.Kind == rel.Single {
-		// All keys of the condition are looked at by the operator itself where NULL counts.
-	}
 	j := &rel.PJoin{Phys: p.joined(n, left, right), Kind: n.Kind, Cond: conjunction(on.rest...)}
 	for _, k := range on.keys {
 		j.Keys[0], j.Keys[1] = append(j.Keys[0], k.left), append(j.Keys[1], k.right)

@@ -108,19 +108,19 @@ func (f *fingerprints) walk(n rel.Physical) string {
 		b.WriteString("|" + f.walk(in))
 	}
 	sum := sha256.Sum256([]byte(b.String()))
-	print := strings.ToLower(base32.StdEncoding.EncodeToString(sum[:])[:10])
-	f.of[n] = print
+	mark := strings.ToLower(base32.StdEncoding.EncodeToString(sum[:])[:10])
+	f.of[n] = mark
 	if kind == "" {
-		return print
+		return mark
 	}
-	id := kind + "-" + print
+	id := kind + "-" + mark
 	// Two operators that mean the same, in two queries: each has its own state.
 	f.used[id]++
 	if k := f.used[id]; k > 1 {
 		id = fmt.Sprintf("%s-%d", id, k)
 	}
 	n.Common().Id = id
-	return print
+	return mark
 }
 
 // meaningOf is the kind of an operator, "" for what needs no id, and what its state means.

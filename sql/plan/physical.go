@@ -294,11 +294,7 @@ func (p *planner) correlate(n *rel.Correlate) rel.Physical {
 	for {
 		switch r := right.(type) {
 		case *rel.Filter:
-			if exprs != nil {
-				conds = append(conds, r.Cond)
-			} else {
-				conds = append(conds, r.Cond)
-			}
+			conds = append(conds, r.Cond)
 			right = r.Input
 			continue
 		case *rel.Project:

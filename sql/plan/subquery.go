@@ -55,7 +55,7 @@ func (p *planner) unnestFilter(f *rel.Filter) rel.Node {
 		return f
 	}
 	width := f.Schema().Len()
-	var in rel.Node = f.Input
+	in := f.Input
 	var stay []rel.Expr
 	for _, c := range conjuncts(f.Cond) {
 		s, not := asSubquery(c)

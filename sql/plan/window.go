@@ -214,7 +214,7 @@ func (p *planner) pulled(in rel.Physical, w *window, groups []int, aggs []rel.Ag
 	}
 	if calc == nil {
 		out.in, out.time, out.partition = src, tvf.Spec.Time, identityOf
-		out.place = append(identityOf, -1, -1, -1)
+		out.place = slices.Concat(identityOf, []int{-1, -1, -1})
 		return out, true
 	}
 	inWindow := func(c int) bool { return c >= width }
