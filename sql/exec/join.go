@@ -220,7 +220,7 @@ func (o *join) matched(g statestore.Group, k string, input int, r *row.Row) (mat
 			return true
 		}
 		matches += v.n
-		if o.n.Kind == rel.Single && matches > 1 {
+		if o.n.Kind == rel.Single && input == 0 && matches > 1 {
 			panic(&fn.Failure{Message: "a subquery that stands for one value gave more than one row"})
 		}
 		if t.outer && !o.semi {

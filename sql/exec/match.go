@@ -164,7 +164,7 @@ func (o *match) stages(part ast.Pattern, p *nfa.Pattern) ([]nfa.Stage, error) {
 			return nil, err
 		}
 		st := &s[0]
-		st.From, st.To, st.Greedy = x.Min, x.Max, !x.Reluctant && x.Min != x.Max
+		st.From, st.To, st.Greedy = x.Min, x.Max, !x.Reluctant && x.Min != x.Max && x.Max != 1
 		if x.Max < 0 {
 			st.To = nfa.Unbounded
 		}

@@ -272,9 +272,6 @@ func (p *planner) intervalJoin(n *rel.Join, left, right rel.Physical, on sides) 
 	if lt < 0 || lower == none || upper == -none {
 		return nil
 	}
-	if retracts(left) || retracts(right) {
-		return nil
-	}
 	j := &rel.PIntervalJoin{Phys: p.joined(n, left, right), Kind: n.Kind, Time: [2]int{lt, rt}, Lower: lower, Upper: upper, Cond: conjunction(rest...),
 		Proc: left.Schema().Types[lt].Mark() == row.Proctime}
 	for _, k := range keys {

@@ -197,6 +197,11 @@ func (p *planner) over(n *rel.Over) rel.Physical {
 		return nil
 	}
 	alive := append(slices.Clone(p.info[in].alive), make([]bool, len(n.Calls))...)
+	if _, ok := n.Input.(*rel.Over); ok {
+		p.fail(n.At(), "E3305", "OVER clauses of one SELECT must have the same PARTITION BY and ORDER BY").
+			WithNote("compute one of them in a query in FROM (..)")
+		return nil
+	}
 	if len(n.Order) == 0 {
 		p.fail(n.At(), "E3301", "OVER without ORDER BY: the order of a stream is that of a time attribute").
 			WithNote("add ORDER BY a column with a watermark, or PROCTIME()")

@@ -26,6 +26,8 @@ func (p *planner) decorrelate(n rel.Node) rel.Node {
 			return x
 		}
 		return newProject(in, exprs, x.Out.Names, x.At())
+	case *rel.Correlate:
+		return p.lateral(x)
 	case *rel.Join:
 		if hasSubquery(x.Cond) {
 			if x.Kind != rel.Inner {
@@ -39,6 +41,36 @@ func (p *planner) decorrelate(n rel.Node) rel.Node {
 		}
 	}
 	return n
+}
+
+// lateral makes a join of a LATERAL query that is more than a function or an array: its conditions on the left side become
+// those of the join.
+func (p *planner) lateral(n *rel.Correlate) rel.Node {
+	for below := n.Right; ; {
+		switch x := below.(type) {
+		case *rel.Project:
+			below = x.Input
+			continue
+		case *rel.Filter:
+			below = x.Input
+			continue
+		case *rel.TableFunc, *rel.Unnest:
+			return n
+		}
+		break
+	}
+	sub, preds, ok := p.pullUp(n.Right)
+	if !ok {
+		return nil
+	}
+	ls, rs := n.Left.Schema(), sub.Schema()
+	rt := rs.Types
+	if n.Kind == rel.Left {
+		rt = nullable(rt)
+	}
+	lw, rw := ls.Len(), n.Right.Schema().Len()
+	j := &rel.Join{Base: rel.MakeBase(slices.Concat(ls.Names, rs.Names), slices.Concat(ls.Types, rt), n.At()), Kind: n.Kind, Left: n.Left, Right: sub, Cond: p.correlated(preds, lw)}
+	return firstColumns(j, lw+rw, n.At())
 }
 
 func hasSubquery(e rel.Expr) (yes bool) {

@@ -54,6 +54,11 @@ func (p *planner) windowTVF(n *rel.WindowTVF) rel.Physical {
 	if !p.windowTime(spec.Kind.String(), in, &spec, n.At()) {
 		return nil
 	}
+	if (spec.Kind == rel.Hop || spec.Kind == rel.Cumulate) && spec.Size%spec.Slide != 0 {
+		p.fail(n.At(), "E3205", "%s: the size must be a multiple of the step: %d ms is none of %d ms", spec.Kind, spec.Size, spec.Slide).
+			WithNote("GROUP BY HOP(..), the older form, allows it")
+		return nil
+	}
 	width := in.Schema().Len()
 	alive := make([]bool, width+3)
 	for i, a := range p.info[in].alive {
