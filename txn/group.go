@@ -269,10 +269,10 @@ func (g *Group) synced(assigned map[string][]int32, d syncData, err error) map[s
 	return map[string][]int32{}
 }
 
-// sameProgram says whether two fingerprints differ by the incarnation alone, which stands behind a dash.
+// sameProgram says whether two fingerprints differ by the incarnation alone: from the second on it stands at the end, as "-i2".
 func sameProgram(a, b string) bool {
-	a, _, _ = strings.Cut(a, "-")
-	b, _, _ = strings.Cut(b, "-")
+	a, _, _ = strings.Cut(a, "-i")
+	b, _, _ = strings.Cut(b, "-i")
 	return a == b
 }
 

@@ -587,3 +587,14 @@ func TestClientOptions(t *testing.T) {
 		}
 	}
 }
+
+func TestSameProgram(t *testing.T) {
+	for _, c := range []struct {
+		a, b string
+		same bool
+	}{{"0af3", "0af3-i2", true}, {"0af3-i2", "0af3-i3", true}, {"0af3", "0af4-i2", false}, {"fp-1", "fp-2", false}} {
+		if sameProgram(c.a, c.b) != c.same {
+			t.Errorf("%s and %s: want the same program %v", c.a, c.b, c.same)
+		}
+	}
+}
