@@ -93,10 +93,10 @@ func (p *planner) groupingSets(n *rel.Aggregate, in rel.Physical) rel.Physical {
 		}
 		for i, x := range a.Args {
 			a.Args = slices.Clone(a.Args)
-			a.Args[i] = remap(x, func(c int) int { return at(copyOf, c) })
+			a.Args[i] = rel.Remap(x, func(c int) int { return at(copyOf, c) })
 		}
 		if a.Filter != nil {
-			a.Filter = remap(a.Filter, func(c int) int { return at(copyOf, c) })
+			a.Filter = rel.Remap(a.Filter, func(c int) int { return at(copyOf, c) })
 		}
 		aggs = append(aggs, a)
 	}

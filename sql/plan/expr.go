@@ -5,39 +5,9 @@ import (
 	"github.com/millrace-stream/millrace/sql/rel"
 )
 
-// mapExpr rebuilds an expression from the leaves up.
-func mapExpr(e rel.Expr, f func(rel.Expr) rel.Expr) rel.Expr {
-	each := func(xs []rel.Expr) []rel.Expr {
-		out := make([]rel.Expr, len(xs))
-		for i, x := range xs {
-			out[i] = mapExpr(x, f)
-		}
-		return out
-	}
-	switch e := e.(type) {
-	case nil:
-		return nil
-	case *rel.Call:
-		return f(rel.NewCall(e.Typ, e.Func, each(e.Args), e.At))
-	case *rel.Cast:
-		return f(rel.NewCast(e.Typ, mapExpr(e.X, f), e.Try, e.Implicit, e.At))
-	case *rel.Case:
-		whens := make([]rel.When, len(e.Whens))
-		for i, w := range e.Whens {
-			whens[i] = rel.When{Cond: mapExpr(w.Cond, f), Then: mapExpr(w.Then, f)}
-		}
-		return f(rel.NewCase(e.Typ, whens, mapExpr(e.Else, f), e.At))
-	case *rel.Field:
-		return f(rel.NewField(e.Typ, mapExpr(e.X, f), e.Index, e.At))
-	case *rel.Subquery:
-		return f(rel.NewSubquery(e.Typ, e.Kind, each(e.X), e.Op, e.Not, e.Node, e.At))
-	}
-	return f(e)
-}
-
 // visit calls f for every part of an expression.
 func visit(e rel.Expr, f func(rel.Expr)) {
-	mapExpr(e, func(x rel.Expr) rel.Expr { f(x); return x })
+	rel.MapExpr(e, func(x rel.Expr) rel.Expr { f(x); return x })
 }
 
 // columns marks the columns of depth 0 that e reads.
@@ -57,28 +27,6 @@ func reads(e rel.Expr, f func(i int) bool) (yes bool) {
 		}
 	})
 	return yes
-}
-
-// remap gives columns of depth 0 other places.
-func remap(e rel.Expr, to func(i int) int) rel.Expr {
-	return mapExpr(e, func(x rel.Expr) rel.Expr {
-		if c, ok := x.(*rel.Column); ok && c.Depth == 0 {
-			if i := to(c.Index); i != c.Index {
-				return rel.NewColumn(c.Typ, i, 0, c.Name, c.At)
-			}
-		}
-		return x
-	})
-}
-
-// replace puts expressions in the place of columns of depth 0.
-func replace(e rel.Expr, by []rel.Expr) rel.Expr {
-	return mapExpr(e, func(x rel.Expr) rel.Expr {
-		if c, ok := x.(*rel.Column); ok && c.Depth == 0 {
-			return by[c.Index]
-		}
-		return x
-	})
 }
 
 // conjuncts takes a condition apart at its ANDs; TRUE is none.

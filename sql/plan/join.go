@@ -106,11 +106,11 @@ func (p *planner) split(left, right rel.Physical, cond rel.Expr) (l, r rel.Physi
 			x, y := call.Args[0], call.Args[1]
 			if some(x) && some(y) {
 				if ofLeft(x) && ofRight(y) {
-					pairs = append(pairs, pair{x, remap(y, toRight)})
+					pairs = append(pairs, pair{x, rel.Remap(y, toRight)})
 					continue
 				}
 				if ofLeft(y) && ofRight(x) {
-					pairs = append(pairs, pair{y, remap(x, toRight)})
+					pairs = append(pairs, pair{y, rel.Remap(x, toRight)})
 					continue
 				}
 			}
@@ -139,7 +139,7 @@ func (p *planner) split(left, right rel.Physical, cond rel.Expr) (l, r rel.Physi
 	l, r = p.widen(left, moreL), p.widen(right, moreR)
 	if add := len(moreL); add > 0 {
 		for i := range out.rest {
-			out.rest[i] = remap(out.rest[i], func(c int) int {
+			out.rest[i] = rel.Remap(out.rest[i], func(c int) int {
 				if c >= lw {
 					return c + add
 				}
@@ -449,11 +449,11 @@ func (p *planner) lookup(n *rel.Join, left rel.Physical) rel.Physical {
 			} else {
 				exprs = slices.Clone(exprs)
 				for i := range exprs {
-					exprs[i] = replace(exprs[i], r.Exprs)
+					exprs[i] = rel.Substitute(exprs[i], r.Exprs)
 				}
 			}
 			for i := range conds {
-				conds[i] = replace(conds[i], r.Exprs)
+				conds[i] = rel.Substitute(conds[i], r.Exprs)
 			}
 			right = r.Input
 			continue
@@ -483,9 +483,9 @@ func (p *planner) lookup(n *rel.Join, left rel.Physical) rel.Physical {
 		if exprs == nil {
 			return e
 		}
-		return mapExpr(e, func(x rel.Expr) rel.Expr {
+		return rel.MapExpr(e, func(x rel.Expr) rel.Expr {
 			if c, ok := x.(*rel.Column); ok && c.Depth == 0 && c.Index >= lw {
-				return remap(exprs[c.Index-lw], func(i int) int { return i + lw })
+				return rel.Remap(exprs[c.Index-lw], func(i int) int { return i + lw })
 			}
 			return x
 		})
@@ -496,7 +496,7 @@ func (p *planner) lookup(n *rel.Join, left rel.Physical) rel.Physical {
 	}
 	var rest []rel.Expr
 	for _, c := range conds {
-		rest = append(rest, remap(c, func(i int) int { return i + lw }))
+		rest = append(rest, rel.Remap(c, func(i int) int { return i + lw }))
 	}
 	for _, c := range conjuncts(under(n.Cond)) {
 		if call, ok := c.(*rel.Call); ok && call.Func.Name == "=" {
@@ -532,7 +532,7 @@ func (p *planner) lookup(n *rel.Join, left rel.Physical) rel.Physical {
 		all = append(all, column(out, i))
 	}
 	for _, e := range exprs {
-		all = append(all, remap(e, func(i int) int { return i + lw }))
+		all = append(all, rel.Remap(e, func(i int) int { return i + lw }))
 	}
 	return p.calc(out, nil, all, n.Schema().Names, n.At())
 }

@@ -129,7 +129,7 @@ func (p *planner) computed(out *rel.PScan, s *rel.Scan, exprs []rel.Expr, alive 
 	out.Base = rel.MakeBase(names, types, out.Pos)
 	if out.Rowtime >= 0 {
 		out.Rowtime = place[out.Rowtime]
-		out.Watermark = remap(out.Watermark, func(i int) int { return place[i] })
+		out.Watermark = rel.Remap(out.Watermark, func(i int) int { return place[i] })
 	}
 	scan := p.add(out, live, nil)
 	if ordered && len(exprs) == len(names) {
@@ -169,9 +169,9 @@ func (p *planner) calc(in rel.Physical, cond rel.Expr, exprs []rel.Expr, names [
 	if below, ok := in.(*rel.PCalc); ok && p.mergeable(below, cond, exprs) {
 		exprs = slices.Clone(exprs)
 		for i := range exprs {
-			exprs[i] = replace(exprs[i], below.Exprs)
+			exprs[i] = rel.Substitute(exprs[i], below.Exprs)
 		}
-		cond = conjunction(below.Cond, replace(cond, below.Exprs))
+		cond = conjunction(below.Cond, rel.Substitute(cond, below.Exprs))
 		in = below.In[0]
 	}
 	if cond == nil && identity(exprs, in.Schema()) && slices.Equal(names, in.Schema().Names) {
@@ -281,7 +281,7 @@ func (p *planner) correlate(n *rel.Correlate) rel.Physical {
 	var exprs []rel.Expr // of a projection over the function's columns
 	// Columns of depth 1 are those of the left side, of depth 0 those of the function.
 	up := func(e rel.Expr) rel.Expr {
-		return mapExpr(e, func(x rel.Expr) rel.Expr {
+		return rel.MapExpr(e, func(x rel.Expr) rel.Expr {
 			if c, ok := x.(*rel.Column); ok {
 				if c.Depth == 0 {
 					return rel.NewColumn(c.Typ, width+c.Index, 0, c.Name, c.At)
@@ -302,11 +302,11 @@ func (p *planner) correlate(n *rel.Correlate) rel.Physical {
 				exprs = r.Exprs
 			} else {
 				for i := range exprs {
-					exprs[i] = replace(exprs[i], r.Exprs)
+					exprs[i] = rel.Substitute(exprs[i], r.Exprs)
 				}
 			}
 			for i := range conds {
-				conds[i] = replace(conds[i], r.Exprs)
+				conds[i] = rel.Substitute(conds[i], r.Exprs)
 			}
 			right = r.Input
 			continue
@@ -351,7 +351,7 @@ func (p *planner) correlate(n *rel.Correlate) rel.Physical {
 
 // outer takes columns of depth 1 as those of the input.
 func outer(e rel.Expr) rel.Expr {
-	return mapExpr(e, func(x rel.Expr) rel.Expr {
+	return rel.MapExpr(e, func(x rel.Expr) rel.Expr {
 		if c, ok := x.(*rel.Column); ok && c.Depth > 0 {
 			return rel.NewColumn(c.Typ, c.Index, c.Depth-1, c.Name, c.At)
 		}

@@ -24,7 +24,7 @@ func (p *planner) rank(n *rel.Filter, used []bool) (rel.Physical, bool) {
 			break
 		}
 		for i := range exprs {
-			exprs[i] = replace(exprs[i], pr.Exprs)
+			exprs[i] = rel.Substitute(exprs[i], pr.Exprs)
 		}
 		below = pr.Input
 	}
@@ -34,7 +34,7 @@ func (p *planner) rank(n *rel.Filter, used []bool) (rel.Physical, bool) {
 	}
 	call := over.Calls[0]
 	rankCol := over.Input.Schema().Len()
-	cond := replace(n.Cond, exprs)
+	cond := rel.Substitute(n.Cond, exprs)
 	from, to, toColumn, rest, ok := rankRange(cond, rankCol)
 	if !ok || call.Func.Name != "ROW_NUMBER" {
 		return nil, false

@@ -82,7 +82,7 @@ func pushFilters(n rel.Node) rel.Node {
 			return pushFilters(newFilter(inner.Input, conjunction(inner.Cond, x.Cond), x.At()))
 		}
 		if pr, ok := x.Input.(*rel.Project); ok && overJoin(pr) {
-			cond := replace(x.Cond, pr.Exprs)
+			cond := rel.Substitute(x.Cond, pr.Exprs)
 			if onlyCheap(x.Cond, pr.Exprs) {
 				return pushFilters(newProject(newFilter(pr.Input, cond, x.At()), pr.Exprs, pr.Out.Names, pr.At()))
 			}
@@ -131,7 +131,7 @@ func pushIntoJoin(j *rel.Join, f *rel.Filter) (rel.Node, bool) {
 		case usesL && !usesR && (j.Kind == rel.Inner || j.Kind == rel.Left || j.Kind == rel.Semi || j.Kind == rel.Anti || j.Kind == rel.NullAwareAnti):
 			left = append(left, c)
 		case usesR && !usesL && j.AsOf == nil && (j.Kind == rel.Inner || j.Kind == rel.Right):
-			right = append(right, remap(c, func(i int) int { return i - lw }))
+			right = append(right, rel.Remap(c, func(i int) int { return i - lw }))
 		case usesL && usesR && j.Kind == rel.Inner && j.AsOf == nil:
 			on = append(on, c)
 		default:
@@ -162,7 +162,7 @@ func pushOn(j *rel.Join) (rel.Node, bool) {
 		case usesL && !usesR && (j.Kind == rel.Inner || j.Kind == rel.Right || j.Kind == rel.Semi):
 			left = append(left, c)
 		case usesR && !usesL && (j.Kind == rel.Inner || j.Kind == rel.Left || j.Kind == rel.Semi || j.Kind == rel.Anti):
-			right = append(right, remap(c, func(i int) int { return i - lw }))
+			right = append(right, rel.Remap(c, func(i int) int { return i - lw }))
 		default:
 			on = append(on, c)
 		}
@@ -257,7 +257,7 @@ func (p *planner) pruned(n rel.Node, need []bool) (out rel.Node, to []int) {
 		columns(n.Expr, want)
 		in, inTo := p.pruned(n.Input, want)
 		c := *n
-		c.Input, c.Column, c.Expr = in, inTo[n.Column], remap(n.Expr, mapped(inTo))
+		c.Input, c.Column, c.Expr = in, inTo[n.Column], rel.Remap(n.Expr, mapped(inTo))
 		c.Base, to = outOf(in, inTo, 0)
 		return &c, to
 	case *rel.Project:
@@ -272,7 +272,7 @@ func (p *planner) pruned(n rel.Node, need []bool) (out rel.Node, to []int) {
 		c.Input, c.Exprs = in, nil
 		for i, e := range n.Exprs {
 			if need[i] {
-				c.Exprs = append(c.Exprs, remap(e, mapped(inTo)))
+				c.Exprs = append(c.Exprs, rel.Remap(e, mapped(inTo)))
 			}
 		}
 		c.Base, to = keep(need)
@@ -282,7 +282,7 @@ func (p *planner) pruned(n rel.Node, need []bool) (out rel.Node, to []int) {
 		columns(n.Cond, want)
 		in, inTo := p.pruned(n.Input, want)
 		c := *n
-		c.Input, c.Cond = in, remap(n.Cond, mapped(inTo))
+		c.Input, c.Cond = in, rel.Remap(n.Cond, mapped(inTo))
 		c.Base, to = outOf(in, inTo, 0)
 		return &c, to
 	case *rel.Join:
@@ -307,8 +307,8 @@ func (p *planner) pruned(n rel.Node, need []bool) (out rel.Node, to []int) {
 			return rTo[i-lw] + nl
 		}
 		c := *n
-		c.Left, c.Right, c.Cond = l, r, remap(n.Cond, both)
-		c.AsOf = remap(n.AsOf, both)
+		c.Left, c.Right, c.Cond = l, r, rel.Remap(n.Cond, both)
+		c.AsOf = rel.Remap(n.AsOf, both)
 		to = make([]int, width)
 		total := nl
 		if width > lw {
@@ -466,9 +466,9 @@ func aggTo(a rel.AggCall, to []int) rel.AggCall {
 	f := func(i int) int { return to[i] }
 	a.Args = slices.Clone(a.Args)
 	for i, x := range a.Args {
-		a.Args[i] = remap(x, f)
+		a.Args[i] = rel.Remap(x, f)
 	}
-	a.Filter = remap(a.Filter, f)
+	a.Filter = rel.Remap(a.Filter, f)
 	a.OrderBy = keysTo(a.OrderBy, to)
 	return a
 }

@@ -200,7 +200,7 @@ func castTo(e rel.Expr, t *row.Type) rel.Expr {
 // correlated puts conditions over a query (depth 0) and the row around it (depth 1) over both sides of a join.
 func (p *planner) correlated(preds []rel.Expr, lw int) (cond rel.Expr) {
 	for _, c := range preds {
-		cond = conjunction(cond, mapExpr(c, func(x rel.Expr) rel.Expr {
+		cond = conjunction(cond, rel.MapExpr(c, func(x rel.Expr) rel.Expr {
 			if c, ok := x.(*rel.Column); ok {
 				if c.Depth == 0 {
 					return rel.NewColumn(c.Typ, lw+c.Index, 0, c.Name, c.At)
@@ -222,7 +222,7 @@ func (p *planner) scalars(in rel.Node, exprs []rel.Expr) (rel.Node, []rel.Expr, 
 			out[i] = e
 			continue
 		}
-		out[i] = mapExpr(e, func(x rel.Expr) rel.Expr {
+		out[i] = rel.MapExpr(e, func(x rel.Expr) rel.Expr {
 			s, isSub := x.(*rel.Subquery)
 			if !isSub || !ok {
 				return x
@@ -349,7 +349,7 @@ func (p *planner) pullUp(n rel.Node) (rel.Node, []rel.Expr, bool) {
 		}
 		place := map[int]int{}
 		for i, c := range preds {
-			preds[i] = remap(c, func(col int) int {
+			preds[i] = rel.Remap(c, func(col int) int {
 				to, ok := place[col]
 				if !ok {
 					to = len(exprs)
@@ -420,7 +420,7 @@ func (p *planner) pullUp(n rel.Node) (rel.Node, []rel.Expr, bool) {
 			exprs, out = append(exprs, column(&k, g)), append(out, names[g])
 		}
 		for i, c := range preds {
-			preds[i] = remap(c, func(col int) int {
+			preds[i] = rel.Remap(c, func(col int) int {
 				g := place[col]
 				if to, ok := at[g]; ok {
 					return to
@@ -447,7 +447,7 @@ func (p *planner) pullUp(n rel.Node) (rel.Node, []rel.Expr, bool) {
 			lw := l.Schema().Len()
 			preds := lp
 			for _, c := range rp {
-				preds = append(preds, remap(c, func(i int) int { return i + lw }))
+				preds = append(preds, rel.Remap(c, func(i int) int { return i + lw }))
 			}
 			k := *x
 			k.Left, k.Right = l, r

@@ -104,10 +104,10 @@ func (p *planner) windowAggregate(n *rel.Aggregate, in rel.Physical, w *window, 
 			a := &agg.Aggs[i]
 			a.Args = slices.Clone(a.Args)
 			for j, x := range a.Args {
-				a.Args[j] = remap(x, mapped)
+				a.Args[j] = rel.Remap(x, mapped)
 			}
 			if a.Filter != nil {
-				a.Filter = remap(a.Filter, mapped)
+				a.Filter = rel.Remap(a.Filter, mapped)
 			}
 			a.OrderBy = slices.Clone(a.OrderBy)
 			for j := range a.OrderBy {
