@@ -11,6 +11,22 @@ type RowFormat interface {
 	RowEncoder(s RowSchema) (RowEncoder, error)
 }
 
+// RowFormatSpec is what there is to know of a format before a table uses it.
+type RowFormatSpec struct {
+	// Doc is what it is, in a sentence or two.
+	Doc string
+	// Options are those with the format's name and a dot before them, "json.ignore-parse-errors".
+	Options []Option
+	// New makes the format of a table. The error names the option that is wrong.
+	New func(o *Options) (RowFormat, error)
+	// Changes says that messages tell the kind of a row: the format reads and writes +I, -U, +U and -D. Others have rows to
+	// add alone.
+	Changes bool
+}
+
+// RowFormats are the formats by what the option 'format' names.
+type RowFormats map[string]RowFormatSpec
+
 // RowSchema is the columns of a message that are wanted, in the order of the table, and where they lie in rows.
 type RowSchema struct {
 	Layout  *row.Layout

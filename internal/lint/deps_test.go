@@ -27,6 +27,7 @@ var level = map[string]int{
 	// Values and leaves that everything may use.
 	"internal/record":    0,
 	"internal/failpoint": 0,
+	"internal/near":      0,
 	// What data and state look like.
 	"format":     1,
 	"statestore": 1,

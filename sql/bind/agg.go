@@ -783,7 +783,7 @@ func (b *binder) overSpec(st *selectState, o *ast.Over) *ast.Window {
 		for _, d := range st.query.Windows {
 			known = append(known, d.Name.Name)
 		}
-		b.errorf(name.Span, "E2123", "window %q not found", name.Name).WithHint("%s", near(name.Name, known, "WINDOW has"))
+		b.errorf(name.Span, "E2123", "window %q not found", name.Name).WithHint("%s", nearest(name.Name, known, "WINDOW has"))
 		return nil
 	}
 	if o.Name != nil {

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/millrace-stream/millrace/internal/near"
 	"github.com/millrace-stream/millrace/row"
 	"github.com/millrace-stream/millrace/sql/ast"
 	"github.com/millrace-stream/millrace/sql/catalog"
@@ -283,16 +284,16 @@ func (b *binder) target(n ast.Name) (catalog.Path, bool) {
 	}
 	if !b.session.Store.HasDatabase(p) {
 		b.errorf(n.Span, "E2012", "database %q not found in catalog %q", p.Database, p.Catalog).
-			WithHint("%s", near(p.Database, b.session.Store.Databases(p.Catalog), "databases are"))
+			WithHint("%s", nearest(p.Database, b.session.Store.Databases(p.Catalog), "databases are"))
 		return p, false
 	}
 	return p, true
 }
 
-// near is the hint for a name that was not found.
-func near(word string, known []string, listing string) string {
+// nearest is the hint for a name that was not found.
+func nearest(word string, known []string, listing string) string {
 	var parts []string
-	if n, ok := diag.Near(word, known); ok && (len(word) > 1 || strings.EqualFold(n, word)) {
+	if n, ok := near.Word(word, known); ok && (len(word) > 1 || strings.EqualFold(n, word)) {
 		parts = append(parts, `did you mean "`+n+`"?`)
 	}
 	if len(known) > 0 && listing != "" {

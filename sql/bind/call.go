@@ -49,7 +49,7 @@ func (b *binder) unknownFunction(n ast.Name) rel.Expr {
 	known := append(fn.Names(), b.session.Store.Functions(catalog.Path{Catalog: b.catalog, Database: b.database})...)
 	known = append(known, "PROCTIME", "TUMBLE_START", "TUMBLE_END", "HOP_START", "HOP_END", "SESSION_START", "SESSION_END")
 	slices.Sort(known)
-	b.errorf(n.Span, "E2106", "function %q not found", nameText(n)).WithHint("%s", near(strings.ToUpper(name), known, ""))
+	b.errorf(n.Span, "E2106", "function %q not found", nameText(n)).WithHint("%s", nearest(strings.ToUpper(name), known, ""))
 	return b.bad(n.Span)
 }
 

@@ -213,7 +213,7 @@ func (b *binder) asColumns(c *ast.CreateTable, query rel.Node, t *catalog.Table)
 		for _, d := range c.Columns {
 			q := of(d.Name.Name)
 			if q == nil {
-				b.errorf(d.Span, "E2103", "column %q not found in the query", d.Name.Name).WithHint("%s", near(d.Name.Name, s.Names, "the query has"))
+				b.errorf(d.Span, "E2103", "column %q not found in the query", d.Name.Name).WithHint("%s", nearest(d.Name.Name, s.Names, "the query has"))
 				continue
 			}
 			if t.Column(q.Name) >= 0 {
@@ -266,7 +266,7 @@ func (b *binder) primaryKey(c *ast.CreateTable, t *catalog.Table) {
 			for _, col := range t.Columns {
 				names = append(names, col.Name)
 			}
-			b.errorf(id.Span, "E2103", "column %q of the PRIMARY KEY not found", id.Name).WithHint("%s", near(id.Name, names, "the table has"))
+			b.errorf(id.Span, "E2103", "column %q of the PRIMARY KEY not found", id.Name).WithHint("%s", nearest(id.Name, names, "the table has"))
 		case t.Columns[i].Kind != catalog.Physical:
 			b.errorf(id.Span, "E2135", "column %q of the PRIMARY KEY is no physical column", id.Name)
 		case slices.Contains(t.Key, i):
@@ -334,7 +334,7 @@ func (b *binder) watermark(c *ast.CreateTable, rules likeRules, base *catalog.Ta
 		for _, col := range t.Columns {
 			names = append(names, col.Name)
 		}
-		b.errorf(w.Column.Span, "E2103", "column %q of WATERMARK not found", name).WithHint("%s", near(name, names, "the table has"))
+		b.errorf(w.Column.Span, "E2103", "column %q of WATERMARK not found", name).WithHint("%s", nearest(name, names, "the table has"))
 		return
 	}
 	ct := t.Columns[i].Type
@@ -422,7 +422,7 @@ func (b *binder) createFunction(c *ast.CreateFunction) Result {
 		if c.Language != "" && c.Language != "GO" {
 			e.WithHint("functions in %s cannot run here: port it to Go and register it", c.Language)
 		} else {
-			e.WithHint("%s", near(c.As.Value, known, "registered are"))
+			e.WithHint("%s", nearest(c.As.Value, known, "registered are"))
 		}
 		return Result{}
 	}
@@ -468,7 +468,7 @@ func (b *binder) databasePath(n ast.Name) (catalog.Path, bool) {
 		return p, false
 	}
 	if !b.session.Store.HasCatalog(p.Catalog) {
-		b.errorf(n.Span, "E2012", "catalog %q not found", p.Catalog).WithHint("%s", near(p.Catalog, b.session.Store.Catalogs(), "catalogs are"))
+		b.errorf(n.Span, "E2012", "catalog %q not found", p.Catalog).WithHint("%s", nearest(p.Catalog, b.session.Store.Catalogs(), "catalogs are"))
 		return p, false
 	}
 	return p, true
@@ -495,7 +495,7 @@ func (b *binder) drop(d *ast.Drop) Result {
 	name := nameText(d.Name)
 	gone := func(what string, known []string) Result {
 		if !d.IfExists {
-			b.errorf(d.Name.Span, "E2101", "%s %q not found", what, name).WithHint("%s", near(d.Name.Parts[len(d.Name.Parts)-1].Name, known, "there are"))
+			b.errorf(d.Name.Span, "E2101", "%s %q not found", what, name).WithHint("%s", nearest(d.Name.Parts[len(d.Name.Parts)-1].Name, known, "there are"))
 		}
 		return Result{Done: "there is no " + what + " " + name}
 	}
@@ -577,7 +577,7 @@ func (b *binder) use(u *ast.Use) Result {
 	case "CATALOG":
 		name := nameText(u.Names[0])
 		if !s.Store.HasCatalog(name) {
-			b.errorf(u.Names[0].Span, "E2012", "catalog %q not found", name).WithHint("%s", near(name, s.Store.Catalogs(), "catalogs are"))
+			b.errorf(u.Names[0].Span, "E2012", "catalog %q not found", name).WithHint("%s", nearest(name, s.Store.Catalogs(), "catalogs are"))
 			return Result{}
 		}
 		b.apply = func() {
@@ -594,7 +594,7 @@ func (b *binder) use(u *ast.Use) Result {
 		}
 		if !s.Store.HasDatabase(p) {
 			b.errorf(u.Names[0].Span, "E2012", "database %q not found in catalog %q", p.Database, p.Catalog).
-				WithHint("%s", near(p.Database, s.Store.Databases(p.Catalog), "databases are"))
+				WithHint("%s", nearest(p.Database, s.Store.Databases(p.Catalog), "databases are"))
 			return Result{}
 		}
 		b.apply = func() { s.Catalog, s.Database = p.Catalog, p.Database }

@@ -133,13 +133,13 @@ func (b *binder) unknownTable(name ast.Name, p catalog.Path) {
 	e := b.errorf(name.Span, "E2101", "table %q not found", nameText(name))
 	switch {
 	case !store.HasCatalog(p.Catalog):
-		e.WithHint("%s", near(p.Catalog, store.Catalogs(), "catalogs are"))
+		e.WithHint("%s", nearest(p.Catalog, store.Catalogs(), "catalogs are"))
 	case !store.HasDatabase(p):
-		e.WithHint("%s", near(p.Database, store.Databases(p.Catalog), "databases are"))
+		e.WithHint("%s", nearest(p.Database, store.Databases(p.Catalog), "databases are"))
 	default:
 		known = append(known, store.Tables(p)...)
 		slices.Sort(known)
-		e.WithHint("%s", near(p.Name, known, "there are"))
+		e.WithHint("%s", nearest(p.Name, known, "there are"))
 		if len(known) == 0 {
 			e.WithHint("no table has been created yet")
 		}
@@ -643,7 +643,7 @@ func (b *binder) windowFunc(c *ast.Call, outer *scope) rel.Node {
 			named = true
 			p, a = strings.ToUpper(n.Name.Name), n.X
 			if !slices.Contains(params, p) {
-				b.errorf(n.Name.Span, "E2122", "%s has no argument %s", name, n.Name.Name).WithHint("%s", near(p, params, "arguments are"))
+				b.errorf(n.Name.Span, "E2122", "%s has no argument %s", name, n.Name.Name).WithHint("%s", nearest(p, params, "arguments are"))
 				return nil
 			}
 		} else if i < len(params) && !named {
@@ -754,7 +754,7 @@ func (b *binder) inputColumn(s *rel.Schema, c ast.Ident) int {
 	case 1:
 		return at[0]
 	case 0:
-		b.errorf(c.Span, "E2103", "column %q not found", c.Name).WithHint("%s", near(c.Name, s.Names, "the table has"))
+		b.errorf(c.Span, "E2103", "column %q not found", c.Name).WithHint("%s", nearest(c.Name, s.Names, "the table has"))
 	default:
 		b.errorf(c.Span, "E2104", "column %q is ambiguous: there are %d of that name", c.Name, len(at))
 	}

@@ -98,7 +98,7 @@ func (b *binder) insertColumns(i *ast.Insert, t *catalog.Table, all []int) ([]in
 				names = append(names, t.Columns[k].Name)
 			}
 			b.errorf(n.Span, "E2103", "column %q not found in table %q", n.Parts[0].Name, t.Path.Name).
-				WithHint("%s", near(n.Parts[0].Name, names, t.Path.Name+" has"))
+				WithHint("%s", nearest(n.Parts[0].Name, names, t.Path.Name+" has"))
 			ok = false
 		case !slices.Contains(all, c):
 			b.errorf(n.Span, "E2130", "column %q is computed or VIRTUAL and cannot be written", n.Parts[0].Name)

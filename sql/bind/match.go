@@ -4,9 +4,9 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/millrace-stream/millrace/internal/near"
 	"github.com/millrace-stream/millrace/row"
 	"github.com/millrace-stream/millrace/sql/ast"
-	"github.com/millrace-stream/millrace/sql/diag"
 	"github.com/millrace-stream/millrace/sql/fn"
 	"github.com/millrace-stream/millrace/sql/rel"
 )
@@ -83,7 +83,7 @@ func (b *binder) match(m *ast.Match, outer *scope) source {
 		if slices.Contains(st.variables, id.Name) {
 			return true
 		}
-		b.errorf(id.Span, "E2128", "%q is no variable of the pattern", id.Name).WithHint("%s", near(id.Name, st.variables, "variables are"))
+		b.errorf(id.Span, "E2128", "%q is no variable of the pattern", id.Name).WithHint("%s", nearest(id.Name, st.variables, "variables are"))
 		ok = false
 		return false
 	}
@@ -256,12 +256,12 @@ func (b *binder) lookupMatch(s *scope, n ast.Name) found {
 	i := slices.Index(st.names, column.Name)
 	if i < 0 {
 		if len(n.Parts) > 1 && variable == "" {
-			if v, ok := diag.Near(n.Parts[0].Name, st.variables); ok {
+			if v, ok := near.Word(n.Parts[0].Name, st.variables); ok {
 				b.errorf(n.Parts[0].Span, "E2128", "%q is no variable of the pattern", n.Parts[0].Name).WithHint("did you mean %q?", v)
 				return found{b.bad(at), len(n.Parts)}
 			}
 		}
-		b.errorf(column.Span, "E2103", "column %q not found", column.Name).WithHint("%s", near(column.Name, st.names, "the table has"))
+		b.errorf(column.Span, "E2103", "column %q not found", column.Name).WithHint("%s", nearest(column.Name, st.names, "the table has"))
 		return found{b.bad(at), len(n.Parts)}
 	}
 	if st.inside {

@@ -606,7 +606,7 @@ func (b *binder) checkHints(hints []ast.Hint) {
 		switch strings.ToUpper(h.Name.Name) {
 		case "STATE_TTL":
 			for _, o := range h.Options {
-				if _, ok := ParseDuration(o.Value.Value); !ok {
+				if _, err := row.ParseDuration(o.Value.Value); err != nil {
 					b.errorf(o.Span, "E2118", "%q is no length of time", o.Value.Value).WithHint("write '1 d', '12 h', '30 min', '10 s' or '500 ms'")
 				}
 			}
@@ -615,7 +615,7 @@ func (b *binder) checkHints(hints []ast.Hint) {
 			b.errorf(h.Span, "E2118", "the hint OPTIONS stands behind the name of a table")
 		default:
 			b.errorf(h.Span, "E2118", "hint %s is not known", h.Name.Name).
-				WithHint("%s", near(strings.ToUpper(h.Name.Name), []string{"STATE_TTL", "LOOKUP", "STATE_ID", "OPTIONS"}, ""))
+				WithHint("%s", nearest(strings.ToUpper(h.Name.Name), []string{"STATE_TTL", "LOOKUP", "STATE_ID", "OPTIONS"}, ""))
 		}
 	}
 }
@@ -629,7 +629,7 @@ func (b *binder) ttl(items []*item) *time.Duration {
 		for _, o := range h.Options {
 			for _, i := range items {
 				if i.name == o.Key.Value {
-					if d, ok := ParseDuration(o.Value.Value); ok {
+					if d, err := row.ParseDuration(o.Value.Value); err == nil {
 						return &d
 					}
 				}
@@ -637,26 +637,4 @@ func (b *binder) ttl(items []*item) *time.Duration {
 		}
 	}
 	return nil
-}
-
-var durationUnits = map[string]time.Duration{"": time.Millisecond, "ms": time.Millisecond, "milli": time.Millisecond, "millis": time.Millisecond,
-	"millisecond": time.Millisecond, "milliseconds": time.Millisecond, "s": time.Second, "sec": time.Second, "secs": time.Second, "second": time.Second,
-	"seconds": time.Second, "m": time.Minute, "min": time.Minute, "minute": time.Minute, "minutes": time.Minute, "h": time.Hour, "hour": time.Hour,
-	"hours": time.Hour, "d": 24 * time.Hour, "day": 24 * time.Hour, "days": 24 * time.Hour, "us": time.Microsecond, "micro": time.Microsecond,
-	"micros": time.Microsecond, "ns": time.Nanosecond, "nano": time.Nanosecond, "nanos": time.Nanosecond}
-
-// ParseDuration reads a length of time as Flink's options have it: a whole number and a unit, "10 s", "1d"; ms without
-// a unit.
-func ParseDuration(s string) (time.Duration, bool) {
-	s = strings.TrimSpace(s)
-	n := 0
-	for n < len(s) && s[n] >= '0' && s[n] <= '9' {
-		n++
-	}
-	v, err := strconv.ParseInt(s[:n], 10, 64)
-	unit, ok := durationUnits[strings.ToLower(strings.TrimSpace(s[n:]))]
-	if err != nil || !ok || v != 0 && time.Duration(v)*unit/unit != time.Duration(v) {
-		return 0, false
-	}
-	return time.Duration(v) * unit, true
 }

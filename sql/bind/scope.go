@@ -5,9 +5,9 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/millrace-stream/millrace/internal/near"
 	"github.com/millrace-stream/millrace/row"
 	"github.com/millrace-stream/millrace/sql/ast"
-	"github.com/millrace-stream/millrace/sql/diag"
 	"github.com/millrace-stream/millrace/sql/rel"
 )
 
@@ -205,7 +205,7 @@ func (b *binder) field(e rel.Expr, p ast.Ident, at ast.Span) rel.Expr {
 	i := t.FieldIndex(p.Name)
 	if i < 0 {
 		names := fieldNames(t)
-		b.errorf(p.Span, "E2105", "field %q not found", p.Name).WithHint("%s", near(p.Name, names, rel.Text(e)+" has"))
+		b.errorf(p.Span, "E2105", "field %q not found", p.Name).WithHint("%s", nearest(p.Name, names, rel.Text(e)+" has"))
 		return b.bad(at)
 	}
 	ft := t.Field(i).Type
@@ -235,7 +235,7 @@ func (b *binder) unknownColumn(s *scope, n ast.Name) {
 				if i.qualifies(n.Parts[:1]) {
 					p := n.Parts[1]
 					b.errorf(p.Span, "E2103", "column %q not found in %q", p.Name, first.Name).
-						WithHint("%s", near(p.Name, i.names, i.name+" has")).WithNote("column names are case-sensitive, as in Flink")
+						WithHint("%s", nearest(p.Name, i.names, i.name+" has")).WithNote("column names are case-sensitive, as in Flink")
 					return
 				}
 				if i.name != "" {
@@ -243,7 +243,7 @@ func (b *binder) unknownColumn(s *scope, n ast.Name) {
 				}
 			}
 		}
-		b.errorf(first.Span, "E2103", "table %q not found in FROM", first.Name).WithHint("%s", near(first.Name, tables, "there are"))
+		b.errorf(first.Span, "E2103", "table %q not found in FROM", first.Name).WithHint("%s", nearest(first.Name, tables, "there are"))
 		return
 	}
 	var names []string
@@ -255,16 +255,16 @@ func (b *binder) unknownColumn(s *scope, n ast.Name) {
 	e := b.errorf(first.Span, "E2103", "column %q not found", first.Name)
 	switch {
 	case len(s.items) == 1 && s.parent == nil && s.items[0].name != "":
-		e.WithHint("%s", near(first.Name, names, s.items[0].name+" has"))
+		e.WithHint("%s", nearest(first.Name, names, s.items[0].name+" has"))
 	default:
-		e.WithHint("%s", near(first.Name, names, ""))
+		e.WithHint("%s", nearest(first.Name, names, ""))
 	}
 	if s.sel != nil && s.sel.alias(first.Name) && s.clause != "" {
 		e.e.Hint = ""
 		e.WithNote("%q is an alias of the select list, which %s does not see: write the expression, or put the query into FROM (..)", first.Name, s.clause)
 		return
 	}
-	if _, ok := diag.Near(first.Name, names); ok {
+	if _, ok := near.Word(first.Name, names); ok {
 		e.WithNote("column names are case-sensitive, as in Flink")
 	}
 }

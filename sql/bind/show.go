@@ -22,7 +22,7 @@ func (b *binder) show(s *ast.Show) Result {
 		}
 		p, ok := b.databasePath(*s.Name)
 		if ok && !store.HasDatabase(p) {
-			b.errorf(s.Name.Span, "E2012", "database %q not found", nameText(*s.Name)).WithHint("%s", near(p.Database, store.Databases(p.Catalog), "databases are"))
+			b.errorf(s.Name.Span, "E2012", "database %q not found", nameText(*s.Name)).WithHint("%s", nearest(p.Database, store.Databases(p.Catalog), "databases are"))
 			return p, false
 		}
 		return p, ok
@@ -64,7 +64,7 @@ func (b *binder) show(s *ast.Show) Result {
 		if s.Name != nil {
 			c = nameText(*s.Name)
 			if !store.HasCatalog(c) {
-				b.errorf(s.Name.Span, "E2012", "catalog %q not found", c).WithHint("%s", near(c, store.Catalogs(), "catalogs are"))
+				b.errorf(s.Name.Span, "E2012", "catalog %q not found", c).WithHint("%s", nearest(c, store.Catalogs(), "catalogs are"))
 				return Result{}
 			}
 		}
@@ -178,7 +178,7 @@ func (b *binder) describe(d *ast.Describe) Result {
 	case "CATALOG":
 		name := nameText(d.Name)
 		if !store.HasCatalog(name) {
-			b.errorf(d.Name.Span, "E2012", "catalog %q not found", name).WithHint("%s", near(name, store.Catalogs(), "catalogs are"))
+			b.errorf(d.Name.Span, "E2012", "catalog %q not found", name).WithHint("%s", nearest(name, store.Catalogs(), "catalogs are"))
 			return Result{}
 		}
 		return Result{Rows: &Rows{Columns: []string{"info name", "info value"}, Rows: [][]string{{"name", name}, {"type", "generic_in_memory"}}}}
@@ -188,7 +188,7 @@ func (b *binder) describe(d *ast.Describe) Result {
 			return Result{}
 		}
 		if !store.HasDatabase(p) {
-			b.errorf(d.Name.Span, "E2012", "database %q not found", nameText(d.Name)).WithHint("%s", near(p.Database, store.Databases(p.Catalog), "databases are"))
+			b.errorf(d.Name.Span, "E2012", "database %q not found", nameText(d.Name)).WithHint("%s", nearest(p.Database, store.Databases(p.Catalog), "databases are"))
 			return Result{}
 		}
 		return Result{Rows: &Rows{Columns: []string{"info name", "info value"},

@@ -54,7 +54,7 @@ func (b *binder) typ(t ast.Type) *row.Type {
 		return notNull(row.IntervalDay(), t.NotNull)
 	case *ast.NamedType:
 		name := nameText(t.Name)
-		b.errorf(t.Span, "E2004", "type %q is not known", name).WithHint("%s", near(strings.ToUpper(name), typeNames, ""))
+		b.errorf(t.Span, "E2004", "type %q is not known", name).WithHint("%s", nearest(strings.ToUpper(name), typeNames, ""))
 	}
 	return nil
 }

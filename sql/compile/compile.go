@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/millrace-stream/millrace/connector"
+	"github.com/millrace-stream/millrace/internal/near"
 	"github.com/millrace-stream/millrace/processor"
 	"github.com/millrace-stream/millrace/row"
 	"github.com/millrace-stream/millrace/sql/catalog"
@@ -90,7 +91,7 @@ func (o *Options) Connector(t *catalog.Table, options map[string]string) (connec
 		names = append(names, n)
 	}
 	hint := ""
-	if near, ok := diag.Near(name, names); ok {
+	if near, ok := near.Word(name, names); ok {
 		hint = fmt.Sprintf("; did you mean '%s'?", near)
 	}
 	return nil, fmt.Errorf("table %s: connector '%s' is unknown%s", t.Path, name, hint)

@@ -40,12 +40,3 @@ func TestListIsSortedAndHasNoDoubles(t *testing.T) {
 		t.Errorf("list is %v", l)
 	}
 }
-
-func TestNearFindsWhatWasMeant(t *testing.T) {
-	words := []string{"SELECT", "FROM", "WHERE", "GROUP"}
-	for word, want := range map[string]string{"SELEC": "SELECT", "form": "FROM", "WEHRE": "WHERE", "GRUOP": "GROUP", "xyz": "", "FOO": ""} {
-		if got, _ := Near(word, words); got != want {
-			t.Errorf("%s gives %q, not %q", word, got, want)
-		}
-	}
-}

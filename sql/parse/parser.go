@@ -5,6 +5,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/millrace-stream/millrace/internal/near"
 	"github.com/millrace-stream/millrace/sql/ast"
 	"github.com/millrace-stream/millrace/sql/diag"
 )
@@ -266,7 +267,7 @@ func (p *parser) near(pos int, want []keyword) (string, bool) {
 	if len(word) < 3 {
 		return "", false
 	}
-	return diag.Near(word, texts)
+	return near.Word(word, texts)
 }
 
 // show names a token in a message.

@@ -5,6 +5,7 @@ package plan
 import (
 	"time"
 
+	"github.com/millrace-stream/millrace/row"
 	"github.com/millrace-stream/millrace/sql/catalog"
 	"github.com/millrace-stream/millrace/sql/diag"
 	"github.com/millrace-stream/millrace/sql/fn"
@@ -95,7 +96,7 @@ func (p *planner) ttl(hint *time.Duration) time.Duration {
 	if hint != nil {
 		return *hint
 	}
-	d, err := ParseDuration(p.opts.Config["table.exec.state.ttl"])
+	d, err := row.ParseDuration(p.opts.Config["table.exec.state.ttl"])
 	if err != nil {
 		return 0
 	}

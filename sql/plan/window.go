@@ -303,7 +303,7 @@ func (p *planner) emit(at rel.Place) (rel.EmitOptions, bool) {
 		if v == "" {
 			return
 		}
-		d, err := ParseDuration(v)
+		d, err := row.ParseDuration(v)
 		if err != nil {
 			p.fail(at, "E3003", "SET '%s': %s", key, err)
 			ok = false

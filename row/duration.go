@@ -1,4 +1,4 @@
-package plan
+package row
 
 import (
 	"fmt"
@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// units are Flink's words for durations in options.
-var units = map[string]time.Duration{
+// durationUnits are Flink's words for durations in options.
+var durationUnits = map[string]time.Duration{
 	"d": 24 * time.Hour, "day": 24 * time.Hour, "days": 24 * time.Hour,
 	"h": time.Hour, "hour": time.Hour, "hours": time.Hour,
 	"min": time.Minute, "m": time.Minute, "minute": time.Minute, "minutes": time.Minute,
@@ -30,7 +30,7 @@ func ParseDuration(s string) (time.Duration, error) {
 		i++
 	}
 	n, err := strconv.ParseInt(s[:i], 10, 64)
-	unit, ok := units[strings.ToLower(strings.TrimSpace(s[i:]))]
+	unit, ok := durationUnits[strings.ToLower(strings.TrimSpace(s[i:]))]
 	if err != nil || !ok {
 		return 0, fmt.Errorf("read duration %q: want a number and a unit: ms, s, min, h or d", s)
 	}
