@@ -31,6 +31,9 @@ type RowFormats map[string]RowFormatSpec
 type RowSchema struct {
 	Layout  *row.Layout
 	Columns []RowColumn
+	// Message are all columns that messages have, wanted or not, in the order of the table: what formats need whose fields
+	// have no names. nil = Columns.
+	Message []row.Field
 	// Zone is that in which TIMESTAMP_LTZ has its text.
 	Zone *row.Zone
 }
@@ -43,11 +46,33 @@ type RowColumn struct {
 	Index int
 }
 
+// All are the columns that messages have: Message, or Columns if it is nil.
+func (s RowSchema) All() []row.Field {
+	if s.Message != nil {
+		return s.Message
+	}
+	all := make([]row.Field, len(s.Columns))
+	for i, c := range s.Columns {
+		all[i] = row.Field{Name: c.Name, Type: c.Type}
+	}
+	return all
+}
+
+// OutsideError is an error of a RowDecoder that is not the message's fault: a service that it needs, such as a schema
+// registry, does not answer. The message is not given up for it, whatever the policy for bad input is: the program stops.
+type OutsideError struct{ Err error }
+
+func (e *OutsideError) Error() string { return e.Err.Error() }
+
+// Unwrap is the cause.
+func (e *OutsideError) Unwrap() error { return e.Err }
+
 // RowDecoder decodes messages, one after the other.
 type RowDecoder interface {
 	// Decode decodes a message into rows: one, none, or, of a format with changes, several. It calls next for each, which
 	// gives a row with all columns NULL and the kind +I, to set the schema's columns and the kind of. What rows point to is
-	// data, or memory of the decoder that is kept until the next call.
+	// data, or memory of the decoder that is kept until the next call. An error is the message's fault, unless it is an
+	// OutsideError.
 	Decode(data []byte, next func() *row.Row) error
 }
 

@@ -6,6 +6,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/millrace-stream/millrace/format"
 	"github.com/millrace-stream/millrace/internal/record"
 	"github.com/millrace-stream/millrace/internal/task"
 	"github.com/millrace-stream/millrace/statestore"
@@ -94,13 +95,17 @@ type SourceRecord struct {
 	Topic      string
 	Partition  int32
 	Offset     int64
+	// AppendTime says that the broker set the timestamp when it took the record (LogAppendTime); else the producer did.
+	AppendTime bool
+	// LeaderEpoch of the partition's leader that took the record; -1 = not known.
+	LeaderEpoch int32
 }
 
 // Decoder decodes the records of one partition, one after the other. It keeps what it has decoded until Run: Decode runs
 // one record ahead, and decoders of other partitions run between the two.
 type Decoder[T any] interface {
 	// Decode decodes a record, or as much of it as gives its event time in ms. NoTime is the event time of a record that has
-	// none or that Run drops. An error is bad input: see Policy.
+	// none or that Run drops. An error is bad input: see Policy, unless it is a format.OutsideError.
 	Decode(r *SourceRecord) (at int64, err error)
 	// Run sends on what was decoded: a value, several or none. It returns the error of emit.
 	Run(emit func(v T) error) error
@@ -120,6 +125,8 @@ type RawTopic[T any] struct {
 	// Idle and Start are as in Topic.
 	Idle  time.Duration
 	Start Start
+	// End is where reading ends; the zero End is never.
+	End End
 }
 
 // FromRaw reads topics with a decoder for each partition. Unlike From it does not look at keys, values and timestamps.
@@ -138,7 +145,7 @@ func FromRaw[T any](t *Topology, topic RawTopic[T], o ...Option) Stream[T] {
 		}
 		n := t.add("from-raw", spaceSource, id)
 		checkTopic(n, name, topic.ID)
-		n.source = &sourceInfo{topic: name, start: topic.Start.s, layout: task.InputLayout{Custom: true, Idle: topic.Idle}}
+		n.source = &sourceInfo{topic: name, start: topic.Start.s, end: topic.End.e, layout: task.InputLayout{Custom: true, Idle: topic.Idle}}
 		n.with(o)
 		n.need(topic.Open != nil, "Open")
 		if topic.Idle < 0 {
@@ -202,10 +209,14 @@ func (s *rawSource[T]) Decode(x *task.Exec, slot int, rec *record.Record) (int64
 		return 0, x.FailWith(s.op, task.UserCode, task.PolicyFail, err)
 	}
 	_, topic, partition := x.Record()
-	s.rec = SourceRecord{rec.Key, rec.Value, rec.Headers, rec.Timestamp, topic, partition, rec.Offset}
+	s.rec = SourceRecord{rec.Key, rec.Value, rec.Headers, rec.Timestamp, topic, partition, rec.Offset, rec.AppendTime, rec.LeaderEpoch}
 	at, err := d.Decode(&s.rec)
 	switch {
 	case err != nil:
+		var outside *format.OutsideError
+		if errors.As(err, &outside) {
+			return 0, x.FailWith(s.op, task.UserCode, task.PolicyFail, err)
+		}
 		return 0, x.Fail(s.op, task.BadData, err)
 	case at == NoTime:
 		return headOnly, nil
@@ -654,7 +665,7 @@ type SinkRecord struct {
 // AnyPartition: see SinkRecord.
 const AnyPartition = int32(-1)
 
-// SinkWriter writes the records of one subtask to a topic.
+// SinkWriter writes the records of one subtask to a topic, or to an External.
 type SinkWriter struct {
 	b          *builder
 	op, output int32
@@ -680,12 +691,16 @@ func (w *SinkWriter) Time() int64 { return w.b.x.Time }
 // Now is the processing time in ms.
 func (w *SinkWriter) Now() int64 { return w.b.x.Now() }
 
-// Partitions is the number of partitions of the topic.
+// Partitions is the number of partitions of the topic; 1 of an External.
 func (w *SinkWriter) Partitions() int32 { return w.partitions }
 
 // Write writes a record, of bytes that Keep gave or that nobody changes. The error is that of a record which the topic
 // would refuse; it must be returned.
 func (w *SinkWriter) Write(r SinkRecord) error {
+	if w.output < 0 {
+		w.b.x.OutputExternal(w.output, r.Key, r.Value)
+		return nil
+	}
 	partition := r.Partition
 	switch {
 	case partition >= 0:

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/millrace-stream/millrace/format"
 	"github.com/millrace-stream/millrace/internal/drive"
 	"github.com/millrace-stream/millrace/internal/record"
 	"github.com/millrace-stream/millrace/processor"
@@ -400,3 +401,24 @@ func (d *plainDecoder) Decode(r *processor.SourceRecord) (int64, error) {
 }
 func (d *plainDecoder) Run(emit func(*raw) error) error { return emit(&d.v) }
 func (d *plainDecoder) Watermark() int64                { return d.v.at - 1 }
+
+// outsideDecoder fails as a decoder does whose schema registry does not answer.
+type outsideDecoder struct{ plainDecoder }
+
+func (d *outsideDecoder) Decode(r *processor.SourceRecord) (int64, error) {
+	return 0, fmt.Errorf("decode value: %w", &format.OutsideError{Err: errors.New("the registry does not answer")})
+}
+
+// What is not the record's fault stops the program and leaves no dead letter.
+func TestOutsideErrorStops(t *testing.T) {
+	d := drive.New(t, func(top *processor.Topology) {
+		s := processor.FromRaw(top, processor.RawTopic[*raw]{Topics: []string{"a"}, Open: func(*processor.SubtaskContext) (processor.Decoder[*raw], error) { return &outsideDecoder{}, nil }})
+		processor.ToRaw(s, rawSink("out"))
+	}, drive.Options{Still: true})
+	defer d.Close()
+	tk := d.Tasks[0].Task
+	tk.Enqueue(0, 0, []record.Record{{Value: []byte("word"), Offset: 7}})
+	if _, err := tk.Step(1, d.Now); err == nil || !strings.Contains(err.Error(), "the registry does not answer") || len(tk.TakeOutputs()) > 0 {
+		t.Errorf("error %v, want one of the registry, and nothing written", err)
+	}
+}
