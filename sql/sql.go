@@ -38,8 +38,9 @@ type Options struct {
 	OneSubtask bool
 	// BadInput is the policy for what cannot be decoded; 0 = Fail, as in Flink.
 	BadInput processor.Policy
-	// Behind is that of compile.Options.
+	// Behind and Moved are those of compile.Options.
 	Behind func()
+	Moved  func(t *catalog.Table, watermark int64)
 	// Without switches optional rules of the planner off, by name, for tests.
 	Without map[string]bool
 	// Seed is that of RAND and UUID.
@@ -117,7 +118,7 @@ func (s *Session) App(sinks []*rel.Sink) (*App, diag.List) {
 	if err != nil {
 		return nil, append(list, asDiag(err))
 	}
-	top, err := compile.Plan(p, compile.Options{Connectors: s.o.Connectors, Default: s.o.Default, Collect: s.o.Collect, Zone: zone, OneSubtask: s.o.OneSubtask, BadInput: s.o.BadInput, Behind: s.o.Behind, Seed: s.o.Seed})
+	top, err := compile.Plan(p, compile.Options{Connectors: s.o.Connectors, Default: s.o.Default, Collect: s.o.Collect, Zone: zone, OneSubtask: s.o.OneSubtask, BadInput: s.o.BadInput, Behind: s.o.Behind, Moved: s.o.Moved, Seed: s.o.Seed})
 	if err != nil {
 		return nil, append(list, asDiag(err))
 	}

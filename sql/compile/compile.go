@@ -34,6 +34,8 @@ type Options struct {
 	// Behind is called for each row that is read behind the watermark of its partition; nil = nobody wants to know. It is for
 	// tests: what the results are may then depend on the order in which rows arrive.
 	Behind func()
+	// Moved is called when the watermark of a partition of a table moves; nil = nobody wants to know. It is for tests.
+	Moved func(t *catalog.Table, watermark int64)
 	// Seed is that of RAND and UUID.
 	Seed uint64
 }

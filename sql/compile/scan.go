@@ -159,6 +159,9 @@ func (c *compiler) source(n *rel.PScan) (stream, error) {
 				return nil, err
 			}
 			d.ctx, d.behind = ctx, c.o.Behind
+			if c.o.Moved != nil {
+				d.moved = func() { c.o.Moved(n.Table, d.highest) }
+			}
 			d.in, err = source.Open(ctx)
 			return d, err
 		}}, o...), nil
@@ -184,6 +187,7 @@ type scanDecoder struct {
 	mark      int64
 	highest   int64  // watermark since the start
 	behind    func() // Options.Behind
+	moved     func() // Options.Moved
 }
 
 func newScan(n *rel.PScan, layout *row.Layout, env *fn.Env) (*scanDecoder, error) {
@@ -271,7 +275,11 @@ func (d *scanDecoder) Run(emit func(r *row.Row) error) error {
 		if d.watermark != nil {
 			if w, ok := d.watermark(r); ok {
 				d.mark = max(d.mark, w)
-				d.highest = max(d.highest, w)
+				if w > d.highest {
+					if d.highest = w; d.moved != nil {
+						d.moved()
+					}
+				}
 			}
 		}
 		if err := emit(r); err != nil {

@@ -251,7 +251,7 @@ func compareBag(want, got bag) string {
 	}
 	for i := range missing {
 		for j := range extra {
-			if m, x := &missing[i], &extra[j]; m.n > 0 && x.n < 0 && near(m.values, x.values) {
+			if m, x := &missing[i], &extra[j]; m.n > 0 && x.n < 0 && closeTo(m.values, x.values) {
 				k := min(m.n, -x.n)
 				m.n -= k
 				x.n += k
@@ -276,8 +276,8 @@ func compareBag(want, got bag) string {
 	return strings.Join(left, "\n")
 }
 
-// near says that values are the same but for rounding.
-func near(a, b row.Value) bool {
+// closeTo says that values are the same but for rounding.
+func closeTo(a, b row.Value) bool {
 	switch x := a.(type) {
 	case []row.Value:
 		y, ok := b.([]row.Value)
@@ -288,7 +288,7 @@ func near(a, b row.Value) bool {
 			return false
 		}
 		for i := range x {
-			if !near(x[i].Key, y[i].Key) || !near(x[i].Value, y[i].Value) {
+			if !closeTo(x[i].Key, y[i].Key) || !closeTo(x[i].Value, y[i].Value) {
 				return false
 			}
 		}
@@ -312,7 +312,7 @@ func near(a, b row.Value) bool {
 
 func allNear(x, y []row.Value) bool {
 	for i := range x {
-		if !near(x[i], y[i]) {
+		if !closeTo(x[i], y[i]) {
 			return false
 		}
 	}

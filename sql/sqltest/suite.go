@@ -10,10 +10,13 @@ import (
 )
 
 // Find lists the case files below a folder, in the order of their paths.
-func Find(dir string) ([]string, error) {
+func Find(dir string) ([]string, error) { return find(dir, ".case") }
+
+// find lists the files below a folder whose names end with ext, in the order of their paths.
+func find(dir, ext string) ([]string, error) {
 	var paths []string
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
-		if err == nil && !d.IsDir() && filepath.Ext(path) == ".case" {
+		if err == nil && !d.IsDir() && filepath.Ext(path) == ext {
 			paths = append(paths, path)
 		}
 		return err
