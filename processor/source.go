@@ -70,6 +70,39 @@ var (
 // At begins with the first record whose Kafka timestamp is t or later.
 func At(t time.Time) Start { return Start{task.Start{Kind: task.StartTimestamp, At: t}} }
 
+// Offsets begins at an offset for each partition; those that are not named begin with their first record.
+func Offsets(by map[int32]int64) Start {
+	return Start{task.Start{Kind: task.StartOffsets, Offsets: by}}
+}
+
+// Committed begins at the offsets that a consumer group has committed, which need not be that of the app ("" = it is). Where
+// it has none, otherwise says where to begin: Earliest, Latest, or Nowhere, with which the app does not start.
+func Committed(group string, otherwise Start) Start {
+	return Start{task.Start{Kind: task.StartGroup, Group: group, Else: otherwise.s.Kind}}
+}
+
+// Nowhere is for Committed.
+var Nowhere = Start{task.Start{Kind: task.StartNone}}
+
+// End is where reading of a partition ends; the zero End is never. It is found once, at the first start of the app, and
+// a restart keeps it. A partition that has ended holds back no event time: once all inputs of an operator have ended,
+// time is over for it, and its windows fire. An app all of whose inputs have ended commits and ends. Flink: setBounded.
+type End struct{ e task.End }
+
+// EndLatest ends behind the last record that is committed at the start. Flink: setBounded(OffsetsInitializer.latest()).
+var EndLatest = End{task.End{Kind: task.EndLatest}}
+
+// EndAt ends before the first record whose Kafka timestamp is t or later, or behind the last one if there is none yet.
+func EndAt(t time.Time) End { return End{task.End{Kind: task.EndTimestamp, At: t}} }
+
+// EndOffsets ends before an offset for each partition. Of those that are not named nothing is read.
+func EndOffsets(by map[int32]int64) End {
+	return End{task.End{Kind: task.EndOffsets, Offsets: by}}
+}
+
+// EndCommitted ends at the offsets that a consumer group has committed: see Committed. Where it has none, nothing is read.
+func EndCommitted(group string) End { return End{task.End{Kind: task.EndGroup, Group: group}} }
+
 // Record is a value with the Kafka record it came in. FromRecords makes streams of it.
 type Record[T any] struct {
 	Value     T

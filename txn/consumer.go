@@ -213,7 +213,8 @@ func records(in []*kgo.Record) []record.Record {
 	out := make([]record.Record, len(in))
 	for i, r := range in {
 		out[i] = record.Record{
-			Key: r.Key, Value: r.Value, Offset: r.Offset, Timestamp: r.Timestamp.UnixMilli(), Control: r.Attrs.IsControl(),
+			Key: r.Key, Value: r.Value, Offset: r.Offset, Timestamp: r.Timestamp.UnixMilli(),
+			LeaderEpoch: r.LeaderEpoch, AppendTime: r.Attrs.TimestampType() == 1, Control: r.Attrs.IsControl(),
 		}
 		if len(r.Headers) > 0 {
 			hs := make([]record.Header, len(r.Headers))

@@ -1,6 +1,7 @@
 package txn
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,41 +14,42 @@ import (
 	"github.com/millrace-stream/millrace/internal/record"
 )
 
-// CommittedOffsets asks the group of the app for the committed offsets of the given partitions: next offset to read,
+// CommittedOffsets asks a group ("" = that of the app) for the committed offsets of the given partitions: next offset to read,
 // -1 where none is committed. It asks for stable ones (KIP-447): while a transaction with offsets of these partitions
 // is undecided the coordinator answers UNSTABLE_OFFSET_COMMIT, and so it does for a short time after EndTxn returned;
 // the call waits that long, at most Options.RequestTimeout. It never falls back to unstable offsets.
-func (c *Cluster) CommittedOffsets(ctx context.Context, tps []record.TopicPartition) (map[record.TopicPartition]int64, error) {
+func (c *Cluster) CommittedOffsets(ctx context.Context, name string, tps []record.TopicPartition) (map[record.TopicPartition]int64, error) {
 	out := make(map[record.TopicPartition]int64, len(tps))
 	if len(tps) == 0 {
 		return out, nil
 	}
+	name = cmp.Or(name, c.opts.AppID)
 	byTopic := map[string][]int32{}
 	for _, tp := range tps {
 		byTopic[tp.Topic] = append(byTopic[tp.Topic], tp.Partition)
 	}
 	names := make([]string, 0, len(byTopic))
-	for name := range byTopic {
-		names = append(names, name)
+	for topic := range byTopic {
+		names = append(names, topic)
 	}
 	slices.Sort(names)
 	ctx, cancel := c.deadline(ctx)
 	defer cancel()
 	infos, err := c.topicIDs(ctx, names)
 	if err != nil {
-		return nil, fmt.Errorf("fetch committed offsets of group %s: %w", c.opts.AppID, err)
+		return nil, fmt.Errorf("fetch committed offsets of group %s: %w", name, err)
 	}
 	group := kmsg.NewOffsetFetchRequestGroup()
-	group.Group = c.opts.AppID
-	for _, name := range names {
-		info, ok := infos[name]
+	group.Group = name
+	for _, topic := range names {
+		info, ok := infos[topic]
 		if !ok {
-			return nil, fmt.Errorf("fetch committed offsets of group %s: topic %s does not exist", c.opts.AppID, name)
+			return nil, fmt.Errorf("fetch committed offsets of group %s: topic %s does not exist", name, topic)
 		}
 		t := kmsg.NewOffsetFetchRequestGroupTopic()
 		// Version 10 sends the id, older ones the name. kgo fills in neither if both are there, and its cache may know
 		// the id of a topic that was deleted since.
-		t.Topic, t.TopicID, t.Partitions = name, info.ID, byTopic[name]
+		t.Topic, t.TopicID, t.Partitions = topic, info.ID, byTopic[topic]
 		group.Topics = append(group.Topics, t)
 	}
 	req := kmsg.NewPtrOffsetFetchRequest()
@@ -59,23 +61,23 @@ func (c *Cluster) CommittedOffsets(ctx context.Context, tps []record.TopicPartit
 		if err == nil {
 			for _, tp := range tps {
 				if _, ok := out[tp]; !ok {
-					return nil, fmt.Errorf("fetch committed offsets of group %s: the coordinator did not answer for %s", c.opts.AppID, tp)
+					return nil, fmt.Errorf("fetch committed offsets of group %s: the coordinator did not answer for %s", name, tp)
 				}
 			}
 			return out, nil
 		}
 		if isAuthErr(err) {
-			return nil, authErr("fetch committed offsets", "group "+c.opts.AppID+" and its topics", "Describe", err)
+			return nil, authErr("fetch committed offsets", "group "+name+" and its topics", "Describe", err)
 		}
 		if !retriable(replyOf(err)) || ctx.Err() != nil {
-			return nil, fmt.Errorf("fetch committed offsets of group %s: %w", c.opts.AppID, err)
+			return nil, fmt.Errorf("fetch committed offsets of group %s: %w", name, err)
 		}
 		if perr := pause(ctx, try); perr != nil {
 			hint := "is the group coordinator reachable?"
 			if errors.Is(err, kerr.UnstableOffsetCommit) {
 				hint = "a transaction with offsets of this group stays undecided; it ends at the latest with its transaction timeout"
 			}
-			return nil, fmt.Errorf("fetch committed offsets of group %s: no stable answer within %v: %w; %s", c.opts.AppID,
+			return nil, fmt.Errorf("fetch committed offsets of group %s: no stable answer within %v: %w; %s", name,
 				c.opts.RequestTimeout, err, hint)
 		}
 	}
@@ -85,7 +87,7 @@ func (c *Cluster) CommittedOffsets(ctx context.Context, tps []record.TopicPartit
 // up each time and asks it by its number: kgo remembers the coordinator that it once found for this request, and asks a broker
 // that is dead until it is back, though the group has moved on.
 func (c *Cluster) fetchOffsets(ctx context.Context, req *kmsg.OffsetFetchRequest, out map[record.TopicPartition]int64) error {
-	coordinator, err := c.groupCoordinator(ctx)
+	coordinator, err := c.groupCoordinator(ctx, req.Groups[0].Group)
 	if err != nil {
 		return err
 	}
@@ -124,11 +126,11 @@ func topicOf(req *kmsg.OffsetFetchRequest, t kmsg.OffsetFetchResponseGroupTopic)
 	return t.Topic
 }
 
-// groupCoordinator asks which broker is the coordinator of the app's group.
-func (c *Cluster) groupCoordinator(ctx context.Context) (int32, error) {
+// groupCoordinator asks which broker is the coordinator of a group.
+func (c *Cluster) groupCoordinator(ctx context.Context, group string) (int32, error) {
 	req := kmsg.NewPtrFindCoordinatorRequest()
 	req.CoordinatorType = 0 // of a group
-	req.CoordinatorKey, req.CoordinatorKeys = c.opts.AppID, []string{c.opts.AppID}
+	req.CoordinatorKey, req.CoordinatorKeys = group, []string{group}
 	resp, err := req.RequestWith(ctx, c.cl)
 	if err != nil {
 		return -1, err

@@ -53,7 +53,7 @@ func TestCommittedOffsetsWithoutTheOldCoordinator(t *testing.T) {
 	tp := record.TopicPartition{Topic: "in", Partition: 0}
 	committed := func(want int64) {
 		t.Helper()
-		if got, err := c.CommittedOffsets(t.Context(), []record.TopicPartition{tp}); err != nil || got[tp] != want {
+		if got, err := c.CommittedOffsets(t.Context(), "", []record.TopicPartition{tp}); err != nil || got[tp] != want {
 			t.Fatalf("got %v, %v, want %d", got, err, want)
 		}
 	}

@@ -170,7 +170,7 @@ func (r *rig) wantVisible(want ...string) {
 func (r *rig) wantOffsets(want int64) {
 	r.t.Helper()
 	c := connect(r.t, r.brokers, func(o *Options) { o.AppID = r.app })
-	got, err := c.CommittedOffsets(r.t.Context(), []record.TopicPartition{{Topic: r.in, Partition: 0}, {Topic: r.in, Partition: 1}})
+	got, err := c.CommittedOffsets(r.t.Context(), "", []record.TopicPartition{{Topic: r.in, Partition: 0}, {Topic: r.in, Partition: 1}})
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -529,7 +529,7 @@ func testStableOffsets(t *testing.T, brokers []string) {
 	r.write(p, "a")
 	impatient := connect(t, brokers, func(o *Options) { o.AppID, o.RequestTimeout = r.app, 300*time.Millisecond })
 	fp := arm(t, failpoint.AfterTxnOffsetCommit, func() error {
-		_, err := impatient.CommittedOffsets(t.Context(), []record.TopicPartition{{Topic: r.in, Partition: 0}})
+		_, err := impatient.CommittedOffsets(t.Context(), "", []record.TopicPartition{{Topic: r.in, Partition: 0}})
 		if !errors.Is(err, kerr.UnstableOffsetCommit) {
 			t.Errorf("offsets while the transaction is open: %v, want UNSTABLE_OFFSET_COMMIT", err)
 		}
@@ -541,7 +541,7 @@ func testStableOffsets(t *testing.T, brokers []string) {
 	}
 	fp.Disarm()
 	r.wantOffsets(10)
-	if _, err := r.c.CommittedOffsets(t.Context(), []record.TopicPartition{{Topic: "nope", Partition: 0}}); err == nil || !strings.Contains(err.Error(), "nope") {
+	if _, err := r.c.CommittedOffsets(t.Context(), "", []record.TopicPartition{{Topic: "nope", Partition: 0}}); err == nil || !strings.Contains(err.Error(), "nope") {
 		t.Errorf("offsets of a topic that does not exist: %v", err)
 	}
 }

@@ -608,7 +608,7 @@ func hasUnread(ctx context.Context, c *txn.Cluster, topic string, partitions int
 	for p := range partitions {
 		tps = append(tps, record.TopicPartition{Topic: topic, Partition: p})
 	}
-	committed, err := c.CommittedOffsets(ctx, tps)
+	committed, err := c.CommittedOffsets(ctx, "", tps)
 	if err != nil {
 		return false, err
 	}

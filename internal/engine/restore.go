@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"time"
@@ -52,7 +53,7 @@ func (l *life) takeover() error {
 		}
 	}
 	octx, ocancel := context.WithTimeout(ctx, fenceTimeout)
-	committed, err := l.w.cluster.CommittedOffsets(octx, l.tps)
+	committed, err := l.w.cluster.CommittedOffsets(octx, "", l.tps)
 	ocancel()
 	if err != nil {
 		return fmt.Errorf("fetch the committed offsets of subtask %s: %w", s.id, err)
@@ -68,6 +69,7 @@ func (l *life) takeover() error {
 	if rec == nil && l.w.origin != "" {
 		rec, progress, offsets, err = l.first(ctx)
 	} else {
+		l.begun = addHandles(nil, rec)
 		progress, offsets, err = l.reconcile(ctx, rec, committed)
 	}
 	last := s.mismatch
@@ -79,6 +81,9 @@ func (l *life) takeover() error {
 		return err
 	}
 	if err := l.build(ctx, rec, progress); err != nil {
+		return err
+	}
+	if err := l.begin(ctx); err != nil {
 		return err
 	}
 	l.offsets = committed
@@ -546,6 +551,8 @@ func (l *life) reconcile(ctx context.Context, rec *txn.EpochRecord, committed ma
 			offsets[tp] = group
 		case group < 0 && state < 0:
 			unknown = append(unknown, tp)
+		case group >= 0 && rec == nil && l.asksOwnGroup(tp):
+			offsets[tp] = group // committed by who had the group's name before; a changelog that is gone is known by the ids of topics
 		case group >= 0 && !listed[tp] && (rec != nil || s.sub.inputs[l.index[tp]].moved):
 			offsets[tp] = group // the state was never made from it: another topology read it here, or another sub-topology
 		case l.w.opts.StartOffsets == "state" && state >= 0:
@@ -576,6 +583,12 @@ func (l *life) reconcile(ctx context.Context, rec *txn.EpochRecord, committed ma
 		return progressOf(s.sub, &forgotten, l.index, offsets), offsets, nil
 	}
 	return progressOf(s.sub, rec, l.index, offsets), offsets, nil
+}
+
+// asksOwnGroup says that a source begins where the group of the app is.
+func (l *life) asksOwnGroup(tp record.TopicPartition) bool {
+	st := l.s.sub.plan.Inputs[l.index[tp]].Start
+	return st.Kind == task.StartGroup && l.group(st.Group) == l.w.opts.Kafka.AppID
 }
 
 // mismatchError says that the group's offset of a partition and the state's differ (I2).
@@ -610,22 +623,9 @@ func offsetText(off int64) string {
 // startOffsets asks where sources begin.
 func (l *life) startOffsets(ctx context.Context, tps []record.TopicPartition) (map[record.TopicPartition]int64, error) {
 	out := map[record.TopicPartition]int64{}
-	groups := map[task.Start][]record.TopicPartition{}
-	for _, tp := range tps {
-		st := l.s.sub.plan.Inputs[l.index[tp]].Start
-		groups[st] = append(groups[st], tp)
-	}
-	for st, tps := range groups {
-		var offs map[record.TopicPartition]int64
-		var err error
-		switch st.Kind {
-		case task.StartEarliest:
-			offs, err = l.w.cluster.StartOffsets(ctx, tps)
-		case task.StartLatest:
-			offs, err = l.w.cluster.StableOffsets(ctx, tps)
-		case task.StartTimestamp:
-			offs, err = l.w.cluster.OffsetsAt(ctx, tps, st.At)
-		}
+	for i, tps := range l.byInput(tps) {
+		st := l.s.sub.plan.Inputs[i].Start
+		offs, err := l.positionsAt(ctx, st, tps)
 		if err != nil {
 			return nil, fmt.Errorf("find the start offsets of subtask %s: %w", l.s.id, err)
 		}
@@ -639,6 +639,66 @@ func (l *life) startOffsets(ctx context.Context, tps []record.TopicPartition) (m
 	}
 	return out, nil
 }
+
+// byInput puts partitions together by their input.
+func (l *life) byInput(tps []record.TopicPartition) map[int][]record.TopicPartition {
+	by := map[int][]record.TopicPartition{}
+	for _, tp := range tps {
+		by[l.index[tp]] = append(by[l.index[tp]], tp)
+	}
+	return by
+}
+
+// positionsAt are the offsets that a Start means for partitions of one input.
+func (l *life) positionsAt(ctx context.Context, st task.Start, tps []record.TopicPartition) (map[record.TopicPartition]int64, error) {
+	c := l.w.cluster
+	switch st.Kind {
+	case task.StartLatest:
+		return c.StableOffsets(ctx, tps)
+	case task.StartTimestamp:
+		return c.OffsetsAt(ctx, tps, st.At)
+	case task.StartOffsets, task.StartGroup:
+		known := map[record.TopicPartition]int64{}
+		if st.Kind == task.StartGroup {
+			var err error
+			if known, err = c.CommittedOffsets(ctx, st.Group, tps); err != nil {
+				return nil, err
+			}
+		} else {
+			for p, off := range st.Offsets {
+				known[record.TopicPartition{Topic: tps[0].Topic, Partition: p}] = off
+			}
+		}
+		return l.fillIn(ctx, st, tps, known)
+	default:
+		return c.StartOffsets(ctx, tps)
+	}
+}
+
+// fillIn gives the partitions that known has no offset for the one that Start.Else means.
+func (l *life) fillIn(ctx context.Context, st task.Start, tps []record.TopicPartition, known map[record.TopicPartition]int64) (map[record.TopicPartition]int64, error) {
+	out := map[record.TopicPartition]int64{}
+	var rest []record.TopicPartition
+	for _, tp := range tps {
+		if off, ok := known[tp]; ok && off >= 0 {
+			out[tp] = off
+		} else {
+			rest = append(rest, tp)
+		}
+	}
+	if len(rest) == 0 {
+		return out, nil
+	}
+	if st.Else == task.StartNone {
+		return nil, fatalf("group %s has committed no offset of %s, and nothing says where to begin without one; let the source begin at its earliest or latest record", l.group(st.Group), rest[0])
+	}
+	more, err := l.positionsAt(ctx, task.Start{Kind: st.Else}, rest)
+	maps.Copy(out, more)
+	return out, err
+}
+
+// group is the name of a group; "" is the app's own.
+func (l *life) group(name string) string { return cmp.Or(name, l.w.opts.Kafka.AppID) }
 
 // skipsDeleted is the policy for records of external inputs that were deleted before they were read.
 func (l *life) skipsDeleted() bool { return l.w.opts.OutOfRange == "earliest" }
@@ -764,10 +824,25 @@ func (w *Worker) cacheShare() int64 {
 	return max(w.opts.CacheBytes/int64(max(n, 1)), 1<<20)
 }
 
+// begin makes Externals ready, with what the last committed epoch prepared.
+func (l *life) begin(ctx context.Context) error {
+	for name := range l.begun {
+		if !slices.Contains(l.task.Externals(), name) {
+			l.log.Warn("the topology has no longer a sink that the last epoch wrote to; if the subtask did not end in order, rows that are committed may not show there", "sink", name)
+		}
+	}
+	from := task.Begun{App: l.w.opts.Kafka.AppID, Incarnation: l.incarnation, Epoch: l.epoch + 1}
+	if err := l.task.Begin(ctx, from, l.begun); err != nil {
+		return err
+	}
+	l.begun = nil
+	return failpoint.Hit(failpoint.AfterBegin)
+}
+
 // claim commits an epoch before anything is processed: it proves that we own the subtask and may commit, and puts
 // first-start positions on record.
 func (l *life) claim(offsets map[record.TopicPartition]int64) error {
-	if err := l.commit(); err != nil {
+	if err := l.commit(false); err != nil {
 		return err
 	}
 	for tp, off := range offsets {

@@ -21,7 +21,10 @@ type Record struct {
 	Headers    []Header
 	Timestamp  int64 // Kafka record timestamp, ms since the epoch; -1 if the record has none
 	Offset     int64
-	Control    bool // a transaction marker: moves the position, carries no data
+	// LeaderEpoch of the partition's leader that took the record; -1 = not known.
+	LeaderEpoch int32
+	AppendTime  bool // the broker set Timestamp (LogAppendTime)
+	Control     bool // a transaction marker: moves the position, carries no data
 }
 
 // Output is one record to be written to Kafka. Topic indexes the outputs of the sub-topology

@@ -47,6 +47,7 @@ type Input struct {
 	// Partitions of an internal topic; 0 = the engine takes the largest count among the inputs of Upstream.
 	Partitions int
 	Start      Start
+	End        End           // of an external topic
 	Idle       time.Duration // 0: never idle
 	// Broadcast: an internal topic with one partition for each subtask, whatever the other inputs have; the upstream writes
 	// every record to all of them.
@@ -62,6 +63,11 @@ type Input struct {
 type Start struct {
 	Kind StartKind
 	At   time.Time // StartTimestamp
+	// Offsets of StartOffsets by partition; the others begin as Else says.
+	Offsets map[int32]int64
+	// Group of StartGroup; "" = that of the app. Partitions for which it has no offset begin as Else says.
+	Group string
+	Else  StartKind // StartEarliest, StartLatest or StartNone
 }
 
 // StartKind: see Start.
@@ -72,6 +78,31 @@ const (
 	StartEarliest StartKind = iota
 	StartLatest
 	StartTimestamp
+	StartOffsets
+	StartGroup
+	StartNone // of Start.Else alone: the app does not start
+)
+
+// End is where reading of a partition ends. It is found at the first takeover and kept with the state: records from there
+// on are left out, and time is over for the partition when the last one before it was processed.
+type End struct {
+	Kind EndKind
+	At   time.Time // EndTimestamp
+	// Offsets of EndOffsets by partition, each that of the first record that is not read; of others nothing is read.
+	Offsets map[int32]int64
+	Group   string // EndGroup; "" = that of the app
+}
+
+// EndKind: see End.
+type EndKind uint8
+
+// The kinds of End.
+const (
+	EndNever EndKind = iota
+	EndLatest
+	EndTimestamp
+	EndOffsets
+	EndGroup
 )
 
 // OutputTopic is a topic that a sub-topology writes.
@@ -183,6 +214,8 @@ type Stats struct {
 
 // The methods of Task, in the order the engine uses them (all on one goroutine):
 //
+//	Begin(ctx, from Begun, handles map[string][][]byte) error
+//	        makes Externals ready; once, first
 //	Enqueue(input int, partition int32, recs []record.Record)
 //	        hands over fetched records of a partition, in offset order; the task owns the slice until they are processed
 //	Step(max int, now int64) (n int, err error)
@@ -193,11 +226,15 @@ type Stats struct {
 //	        processing-time timers and idleness
 //	TakeOutputs() []record.Output
 //	        outputs of finished records since the last call, for the engine to produce at once; the slice is valid until
-//	        the next call of Step, Tick or Seal, the bytes until Committed
+//	        the next call of Step, Tick or Seal, the bytes until Committed; what is for an External is handed to it
 //	Seal(epoch uint64, now int64) (*Sealed, error)
 //	        ends the running epoch: dirty state is encoded once, watermark records for repartition topics are written
+//	Prepare(ctx, epoch uint64, last bool) (handles map[string][]byte, err error)
+//	        after Seal: what the epoch wrote to Externals is durable; the handles go into the epoch record
 //	Committed(m statestore.Meta) error
 //	        the sealed epoch is committed; its arenas are recycled, its state becomes a candidate for write-behind
+//	Finish(ctx) error
+//	        after Committed: what the epoch wrote to Externals shows
 //	Positions() []PartitionProgress
 //	        how far each partition is, sorted by input and partition, without Upstream; cheap: the slice is the task's own
 //	        and valid until the next call

@@ -36,6 +36,8 @@ func topicOf(name string) string {
 	return "table-" + clean
 }
 
+func (c *lines) Spec() connector.Spec { return connector.Spec{Doc: "A table of a case."} }
+
 func (c *lines) Traits(t connector.Table) (connector.Traits, error) {
 	tr := connector.Traits{Reads: catalog.Append, Writes: catalog.Retract, CanRead: true, CanWrite: true, CanLookup: t.Options["lookup"] == "true"}
 	switch mode := t.Options["changelog-mode"]; mode {
