@@ -4,6 +4,7 @@ package sql
 
 import (
 	"errors"
+	"fmt"
 	"maps"
 
 	"github.com/millrace-stream/millrace/connector"
@@ -38,9 +39,8 @@ type Options struct {
 	OneSubtask bool
 	// BadInput is the policy for what cannot be decoded; 0 = Fail, as in Flink.
 	BadInput processor.Policy
-	// Behind and Moved are those of compile.Options.
-	Behind func()
-	Moved  func(t *catalog.Table, watermark int64)
+	// Watch is that of compile.Options.
+	Watch func(t *catalog.Table, time, before, after int64)
 	// Without switches optional rules of the planner off, by name, for tests.
 	Without map[string]bool
 	// Seed is that of RAND and UUID.
@@ -118,7 +118,11 @@ func (s *Session) App(sinks []*rel.Sink) (*App, diag.List) {
 	if err != nil {
 		return nil, append(list, asDiag(err))
 	}
-	top, err := compile.Plan(p, compile.Options{Connectors: s.o.Connectors, Default: s.o.Default, Collect: s.o.Collect, Zone: zone, OneSubtask: s.o.OneSubtask, BadInput: s.o.BadInput, Behind: s.o.Behind, Moved: s.o.Moved, Seed: s.o.Seed})
+	idle, err := row.ParseDuration(s.Config["table.exec.source.idle-timeout"])
+	if err != nil {
+		return nil, append(list, asDiag(fmt.Errorf("SET 'table.exec.source.idle-timeout': %w", err)))
+	}
+	top, err := compile.Plan(p, compile.Options{Connectors: s.o.Connectors, Default: s.o.Default, Collect: s.o.Collect, Zone: zone, OneSubtask: s.o.OneSubtask, BadInput: s.o.BadInput, Watch: s.o.Watch, Idle: idle, Seed: s.o.Seed})
 	if err != nil {
 		return nil, append(list, asDiag(err))
 	}

@@ -7,6 +7,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"strings"
+	"time"
 
 	"github.com/millrace-stream/millrace/connector"
 	"github.com/millrace-stream/millrace/internal/near"
@@ -31,11 +32,11 @@ type Options struct {
 	OneSubtask bool
 	// BadInput is the policy for what cannot be decoded; 0 = Fail, as in Flink.
 	BadInput processor.Policy
-	// Behind is called for each row that is read behind the watermark of its partition; nil = nobody wants to know. It is for
-	// tests: what the results are may then depend on the order in which rows arrive.
-	Behind func()
-	// Moved is called when the watermark of a partition of a table moves; nil = nobody wants to know. It is for tests.
-	Moved func(t *catalog.Table, watermark int64)
+	// Watch is called for each row that is read of a table with an event time; nil = nobody wants to know. It is for tests and
+	// checks. It gets the event time of the row, or NoTime, and the watermark of its partition before and after it.
+	Watch func(t *catalog.Table, time, before, after int64)
+	// Idle is that of tables that name none: so long after its last record a partition holds back no event time; 0 = never.
+	Idle time.Duration
 	// Seed is that of RAND and UUID.
 	Seed uint64
 }

@@ -1,6 +1,7 @@
 package compile
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"math"
@@ -152,15 +153,15 @@ func (c *compiler) source(n *rel.PScan) (stream, error) {
 	if c.o.OneSubtask {
 		o = append(o, processor.Parallelism(1))
 	}
-	return processor.FromRaw(c.top, processor.RawTopic[*row.Row]{Topics: source.Topics, ID: c.id(n, "scan"), Idle: source.Idle, Start: source.Start,
+	return processor.FromRaw(c.top, processor.RawTopic[*row.Row]{Topics: source.Topics, ID: c.id(n, "scan"), Idle: cmp.Or(source.Idle, c.o.Idle), Start: source.Start,
 		Open: func(ctx *processor.SubtaskContext) (processor.Decoder[*row.Row], error) {
 			d, err := newScan(n, layout, c.envOf(ctx))
 			if err != nil {
 				return nil, err
 			}
-			d.ctx, d.behind = ctx, c.o.Behind
-			if c.o.Moved != nil {
-				d.moved = func() { c.o.Moved(n.Table, d.highest) }
+			d.ctx = ctx
+			if c.o.Watch != nil {
+				d.watch = func(time, before int64) { c.o.Watch(n.Table, time, before, d.highest) }
 			}
 			d.in, err = source.Open(ctx)
 			return d, err
@@ -185,9 +186,8 @@ type scanDecoder struct {
 	watermark func(r *row.Row) (int64, bool)
 	timestamp int64 // of the record
 	mark      int64
-	highest   int64  // watermark since the start
-	behind    func() // Options.Behind
-	moved     func() // Options.Moved
+	highest   int64                    // watermark since the start
+	watch     func(time, before int64) // Options.Watch
 }
 
 func newScan(n *rel.PScan, layout *row.Layout, env *fn.Env) (*scanDecoder, error) {
@@ -268,19 +268,17 @@ func (d *scanDecoder) Run(emit func(r *row.Row) error) error {
 			f(r, r)
 		}
 		if d.timed {
-			if r.Time = d.timeOf(r); r.Time <= d.highest && d.behind != nil {
-				d.behind()
-			}
+			r.Time = d.timeOf(r)
 		}
+		before := d.highest
 		if d.watermark != nil {
 			if w, ok := d.watermark(r); ok {
 				d.mark = max(d.mark, w)
-				if w > d.highest {
-					if d.highest = w; d.moved != nil {
-						d.moved()
-					}
-				}
+				d.highest = max(d.highest, w)
 			}
+		}
+		if d.timed && d.watch != nil {
+			d.watch(r.Time, before)
 		}
 		if err := emit(r); err != nil {
 			return err

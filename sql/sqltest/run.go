@@ -18,6 +18,7 @@ import (
 	"github.com/millrace-stream/millrace/processor"
 	"github.com/millrace-stream/millrace/row"
 	"github.com/millrace-stream/millrace/sql"
+	"github.com/millrace-stream/millrace/sql/catalog"
 	"github.com/millrace-stream/millrace/sql/diag"
 	"github.com/millrace-stream/millrace/sql/parse"
 	"github.com/millrace-stream/millrace/sql/rel"
@@ -165,7 +166,11 @@ func (r *runner) declare() bool {
 		Config:     r.c.Set,
 		OneSubtask: r.o.Mode != Parallel,
 		Without:    r.o.Without,
-		Behind:     func() { r.out.Behind++ },
+		Watch: func(_ *catalog.Table, time, before, _ int64) {
+			if time <= before {
+				r.out.Behind++
+			}
+		},
 	})
 	_, errs := r.s.Read("ddl", r.c.DDL)
 	if errs.Err() != nil {

@@ -196,11 +196,15 @@ func (r *testRun) open() error {
 		tables[name] = &testTables{real, r.found}
 	}
 	r.s = sql.NewSession(sql.Options{Env: r.env, Connectors: tables, Config: r.f.Set, Functions: r.o.Functions, OneSubtask: r.mode != Parallel,
-		Behind: func() { r.behind++ },
-		Moved: func(t *catalog.Table, watermark int64) {
-			topic := tableTopic(t)
-			if was, ok := r.moved[topic]; !ok || was < watermark {
-				r.moved[topic] = watermark
+		Watch: func(t *catalog.Table, time, before, after int64) {
+			if time <= before {
+				r.behind++
+			}
+			if after > before {
+				topic := tableTopic(t)
+				if was, ok := r.moved[topic]; !ok || was < after {
+					r.moved[topic] = after
+				}
 			}
 		}})
 	sinks, errs := r.s.Read(r.f.Pipeline, r.text)
