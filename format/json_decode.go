@@ -585,6 +585,31 @@ func (n *node) readInt(src []byte, i int) (v int64, end int, err *JSONError) {
 
 // readInteger reads an integer: sign and magnitude.
 func (n *node) readInteger(src []byte, i int) (neg bool, u uint64, end int, err *JSONError) {
+	neg, u, end, ok := plainInteger(src, i)
+	if ok {
+		return neg, u, end, nil
+	}
+	start := i
+	if neg {
+		start++
+	}
+	end, err = scanNumber(src, i)
+	if err != nil {
+		return false, 0, end, err
+	}
+	u, whole, fits := integral(src[start:end])
+	switch {
+	case !whole:
+		return false, 0, i, wanted(src, i, "want an integer for a "+n.typ.String())
+	case !fits:
+		return false, 0, i, n.outOfRange(src, i)
+	}
+	return neg, u, end, nil
+}
+
+// plainInteger reads an integer of at most 19 digits without fraction and exponent. ok is false for all other numbers,
+// right or wrong.
+func plainInteger(src []byte, i int) (neg bool, u uint64, end int, ok bool) {
 	j := i
 	if src[j] == '-' {
 		neg = true
@@ -605,21 +630,7 @@ func (n *node) readInteger(src []byte, i int) (neg bool, u uint64, end int, err 
 	}
 	digits := j - start
 	plain := j >= len(src) || src[j] != '.' && src[j]|0x20 != 'e'
-	if plain && digits > 0 && digits <= 19 && (digits == 1 || src[start] != '0') {
-		return neg, u, j, nil // 19 digits fit an uint64
-	}
-	end, err = scanNumber(src, i)
-	if err != nil {
-		return false, 0, end, err
-	}
-	u, whole, fits := integral(src[start:end])
-	switch {
-	case !whole:
-		return false, 0, i, wanted(src, i, "want an integer for a "+n.typ.String())
-	case !fits:
-		return false, 0, i, n.outOfRange(src, i)
-	}
-	return neg, u, end, nil
+	return neg, u, j, plain && digits > 0 && digits <= 19 && (digits == 1 || src[start] != '0') // 19 digits fit an uint64
 }
 
 // eightDigits returns the number that eight bytes of text stand for, the first of them in the low byte of w; ok is

@@ -179,8 +179,10 @@ func hex4(src []byte, i int) (rune, bool) {
 }
 
 // unescape returns the text of a string that scanString has found valid.
-func unescape(s []byte) string {
-	out := make([]byte, 0, len(s))
+func unescape(s []byte) string { return view(appendUnescaped(make([]byte, 0, len(s)), s)) }
+
+// appendUnescaped is unescape behind out.
+func appendUnescaped(out, s []byte) []byte {
 	for i := 0; i < len(s); {
 		c := s[i]
 		if c != '\\' {
@@ -213,7 +215,7 @@ func unescape(s []byte) string {
 			out = append(out, c)
 		}
 	}
-	return view(out)
+	return out
 }
 
 // readString reads the string at src[i]; the result points into src if nothing is escaped.

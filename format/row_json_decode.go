@@ -1,0 +1,704 @@
+package format
+
+import (
+	"encoding/base64"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"unsafe"
+
+	"github.com/millrace-stream/millrace/row"
+)
+
+// rowReader reads JSON into rows. It is used by one goroutine.
+type rowReader struct {
+	*jsonRows
+	// buf has what the rows of the last message point to beside the message: text with escapes, packed values.
+	buf []byte
+	// objects counts those that were read, for failMissing.
+	objects uint64
+}
+
+// rowObject is an object that is read into a row: the columns of a table, or a ROW.
+type rowObject struct {
+	fields []rowNode
+	// names are the names that documents have, also those that are not wanted, with what came behind each the last time:
+	// producers write fields in one order, so that a guess and a comparison are mostly all there is to do.
+	names []knownName
+	index map[string]int32 // of names
+	first int32            // the name that comes first, -1 = unknown
+	learn int              // how many texts may still be learned: documents that are all different must not cost memory
+}
+
+type knownName struct {
+	lead  string // as it stood in the document, up to the value
+	field int32  // -1 = not wanted
+	next  int32  // -1 = unknown
+}
+
+// atStart stands for the name before the first.
+const atStart = -2
+
+// mostLearned bounds what is learned of the names of documents, and how long a name may be for it.
+const (
+	mostLearned  = 512
+	mostLeadSize = 64
+)
+
+// rowNode is a value that is read into a column of a row.
+type rowNode struct {
+	name   string
+	typ    *row.Type
+	kind   row.Kind
+	column int
+	at     int    // of the word or view
+	words  uint8  // 1 or 2, 0 for a view
+	plain  uint64 // the bit of the view in Row.Plain
+	seen   uint64 // rowReader.objects when the field was there
+
+	stamp  *stampText
+	object *rowObject // of a ROW
+	inner  *row.Row   // what the fields of a ROW or the element of an ARRAY, MAP or MULTISET is read into
+	elem   *rowNode
+	rows   *row.RowBuilder
+	list   *row.ArrayBuilder
+	pairs  *row.MapBuilder
+}
+
+// newObject plans to read columns into rows of a layout.
+func (d *rowReader) newObject(l *row.Layout, columns []RowColumn) (*rowObject, error) {
+	o := &rowObject{fields: make([]rowNode, len(columns)), index: map[string]int32{}, first: -1, learn: mostLearned}
+	for i, c := range columns {
+		if err := d.setNode(&o.fields[i], c.Name, c.Type, l, c.Index); err != nil {
+			return nil, fmt.Errorf("column %s: %w", c.Name, err)
+		}
+		o.index[c.Name] = int32(i)
+		lead := append(appendString(nil, c.Name), ':')
+		o.names = append(o.names, knownName{lead: string(lead), field: int32(i), next: -1})
+	}
+	return o, nil
+}
+
+func (d *rowReader) setNode(n *rowNode, name string, t *row.Type, l *row.Layout, column int) error {
+	p := l.Place(column)
+	*n = rowNode{name: name, typ: t, kind: t.Kind(), column: column, at: p.Index, words: p.Words}
+	if p.Bank == row.Views && p.Index < 64 {
+		n.plain = 1 << uint(p.Index)
+	}
+	var err error
+	switch n.kind {
+	case row.KindTimestamp, row.KindTimestampLTZ:
+		n.stamp = newStampText(t, d.iso)
+	case row.KindArray:
+		n.list = row.NewArrayBuilder(t)
+		err = d.setElem(n, t.Elem())
+	case row.KindMap, row.KindMultiset:
+		n.pairs = row.NewMapBuilder(t)
+		value := t.Elem()
+		if n.kind == row.KindMultiset {
+			value = row.Int()
+		}
+		if err = textKeys(t); err == nil {
+			err = d.setElem(n, value)
+		}
+	case row.KindRow:
+		n.rows = row.NewRowBuilder(t)
+		types, columns := make([]*row.Type, t.NumFields()), make([]RowColumn, t.NumFields())
+		for i := range types {
+			f := t.Field(i)
+			types[i], columns[i] = f.Type, RowColumn{f.Name, f.Type, i}
+		}
+		inner := row.NewLayout(types...)
+		n.inner = inner.New()
+		n.object, err = d.newObject(inner, columns)
+	}
+	return err
+}
+
+func (d *rowReader) setElem(n *rowNode, t *row.Type) error {
+	l := row.NewLayout(t)
+	n.inner, n.elem = l.New(), &rowNode{}
+	return d.setNode(n.elem, "", t, l, 0)
+}
+
+// textKeys is an error for a MAP or MULTISET whose keys are not text: JSON has no others.
+func textKeys(t *row.Type) error {
+	key := t.Key()
+	if t.Kind() == row.KindMultiset {
+		key = t.Elem()
+	}
+	if !key.Kind().Text() {
+		return fmt.Errorf("%s has no JSON form: the keys of an object are text, not %s", t, key)
+	}
+	return nil
+}
+
+// start begins a message. It is false for one to skip: one that is no JSON where errors are ignored, which must be known
+// before there is a row.
+func (d *rowReader) start(data []byte) bool {
+	d.buf = d.buf[:0]
+	if !d.lax {
+		return true
+	}
+	i, err := skipValue(data, skipSpace(data, 0), maxRowDepth)
+	return err == nil && wantEnd(data, i) == nil
+}
+
+// object reads the object at src[i] into the columns of r, all of which are NULL.
+func (d *rowReader) object(o *rowObject, src []byte, i, left int, r *row.Row) (int, *JSONError) {
+	if left == 0 {
+		return i, tooDeep(i)
+	}
+	d.objects++
+	start, object := i, d.objects
+	i = skipSpace(src, i+1)
+	if i < len(src) && src[i] == '}' {
+		return i + 1, d.missing(o, src, start, object)
+	}
+	last, guess := int32(atStart), o.first
+	for {
+		var err *JSONError
+		at := guess
+		if at >= 0 && hasPrefix(src, i, o.names[at].lead) {
+			if i += len(o.names[at].lead); i < len(src) && src[i] <= ' ' {
+				i = skipSpace(src, i)
+			}
+		} else {
+			if at, i, err = o.name(src, i, last); err != nil {
+				return i, err
+			}
+		}
+		var n *rowNode
+		if last, guess = at, -1; at >= 0 {
+			guess = o.names[at].next
+			if k := o.names[at].field; k >= 0 {
+				n = &o.fields[k]
+			}
+		}
+		if n == nil {
+			i, err = skipValue(src, i, left-1)
+		} else {
+			from := i
+			if i, err = d.value(n, src, i, left-1, r); err != nil {
+				i, err = d.badValue(n, src, from, left-1, r, err)
+			}
+			n.seen = object
+		}
+		if err != nil {
+			return i, err
+		}
+		if i+1 < len(src) && src[i] == ',' && src[i+1] == '"' { // the usual case without a call
+			i++
+			continue
+		}
+		var more bool
+		if i, more, err = afterElement(src, i, '}'); !more {
+			if err == nil && d.failMissing {
+				err = d.missing(o, src, start, object)
+			}
+			return i, err
+		}
+	}
+}
+
+// badValue is NULL for a value that is no good where errors are ignored, else the error. i is where the value begins.
+func (d *rowReader) badValue(n *rowNode, src []byte, i, left int, r *row.Row, err *JSONError) (int, *JSONError) {
+	if !d.lax {
+		if n.name != "" {
+			err = err.in(n.name)
+		}
+		return i, err
+	}
+	r.SetNull(n.column)
+	return skipValue(src, i, left)
+}
+
+// name reads a name that was not guessed, up to the value, and learns it. last is the name before it, or atStart. at is -1
+// if it is unknown.
+func (o *rowObject) name(src []byte, i int, last int32) (at int32, end int, err *JSONError) {
+	start := i
+	if i >= len(src) || src[i] != '"' {
+		return -1, i, wanted(src, i, "want a field name")
+	}
+	end, escaped, err := scanString(src, i+1)
+	if err != nil {
+		return -1, end, err
+	}
+	name := view(src[i+1 : end])
+	if escaped {
+		name = unescape(src[i+1 : end])
+	}
+	if i, err = afterName(src, end+1); err != nil {
+		return -1, i, err
+	}
+	at, known := o.index[name]
+	if !known {
+		at = -1
+	}
+	if o.learn > 0 && i-start <= mostLeadSize {
+		switch {
+		case !known:
+			at = int32(len(o.names))
+			o.index[string([]byte(name))] = at
+			o.names = append(o.names, knownName{string(src[start:i]), -1, -1})
+			o.learn--
+		case o.names[at].lead != view(src[start:i]):
+			o.names[at].lead = string(src[start:i])
+			o.learn--
+		}
+	}
+	switch {
+	case last >= 0:
+		o.names[last].next = at
+	case last == atStart:
+		o.first = at
+	}
+	return at, i, nil
+}
+
+// missing is an error if a field was not in the object, and that is asked for.
+func (d *rowReader) missing(o *rowObject, src []byte, i int, object uint64) *JSONError {
+	if !d.failMissing {
+		return nil
+	}
+	for k := range o.fields {
+		if n := &o.fields[k]; n.seen != object {
+			return (&JSONError{Offset: i, Want: "want the field, which is missing"}).in(n.name)
+		}
+	}
+	return nil
+}
+
+func (n *rowNode) set(r *row.Row, x uint64) {
+	r.W[n.at] = x
+	r.ClearNull(n.column)
+}
+
+func (n *rowNode) setBytes(r *row.Row, b []byte, plain bool) {
+	r.S[n.at] = b
+	r.ClearNull(n.column)
+	if plain {
+		r.Plain |= n.plain
+	} else {
+		r.Plain &^= n.plain
+	}
+}
+
+// value reads the value at src[i].
+func (d *rowReader) value(n *rowNode, src []byte, i, left int, r *row.Row) (int, *JSONError) {
+	if i >= len(src) {
+		return i, wanted(src, i, n.want())
+	}
+	c := src[i]
+	if c == 'n' {
+		r.SetNull(n.column)
+		return scanLiteral(src, i, "null")
+	}
+	switch n.kind {
+	case row.KindChar, row.KindVarChar:
+		if c != '"' {
+			return d.otherText(n, src, i, left, r)
+		}
+		end, escaped, err := scanString(src, i+1)
+		if err != nil {
+			return end, err
+		}
+		b := src[i+1 : end : end]
+		if escaped {
+			b = d.unescaped(b)
+		}
+		n.setBytes(r, b, !escaped)
+		return end + 1, nil
+	case row.KindBigInt, row.KindInt, row.KindSmallInt, row.KindTinyInt, row.KindIntervalDay, row.KindIntervalMonth:
+		if c == '-' || c-'0' <= 9 {
+			return d.integer(n, src, i, r)
+		}
+	case row.KindDouble:
+		if c == '-' || c-'0' <= 9 {
+			if f, end, ok := readFloat(src, i); ok {
+				n.set(r, math.Float64bits(f))
+				return end, nil
+			}
+		}
+	case row.KindNull:
+		r.SetNull(n.column)
+		return skipValue(src, i, left)
+	case row.KindBoolean:
+		switch c {
+		case 't':
+			n.set(r, 1)
+			return scanLiteral(src, i, "true")
+		case 'f':
+			n.set(r, 0)
+			return scanLiteral(src, i, "false")
+		}
+	case row.KindTimestamp, row.KindTimestampLTZ, row.KindDate, row.KindTime, row.KindBinary, row.KindVarBinary:
+		if c != '"' {
+			return i, wanted(src, i, n.want())
+		}
+	case row.KindArray:
+		if c != '[' {
+			return i, wanted(src, i, n.want())
+		}
+		return d.list(n, src, i, left, r)
+	case row.KindMap, row.KindMultiset:
+		if c != '{' {
+			return i, wanted(src, i, n.want())
+		}
+		return d.mapOf(n, src, i, left, r)
+	case row.KindRow:
+		if c != '{' {
+			return i, wanted(src, i, n.want())
+		}
+		return d.rowOf(n, src, i, left, r)
+	}
+	text, end, err := d.scalar(n, src, i)
+	if err != nil {
+		return end, err
+	}
+	if !d.parse(n, text, r) {
+		return i, wanted(src, i, n.want())
+	}
+	return end, nil
+}
+
+// unescaped is the text of a string with escapes.
+func (d *rowReader) unescaped(s []byte) []byte {
+	at := len(d.buf)
+	d.buf = appendUnescaped(d.buf, s)
+	return d.buf[at:len(d.buf):len(d.buf)]
+}
+
+// otherText is the text of a value that is no string, for a column of text.
+func (d *rowReader) otherText(n *rowNode, src []byte, i, left int, r *row.Row) (int, *JSONError) {
+	end, err := skipValue(src, i, left)
+	if err != nil {
+		return end, err
+	}
+	b := src[i:end:end]
+	nested := src[i] == '{' || src[i] == '['
+	if nested {
+		b = d.compact(b)
+	}
+	n.setBytes(r, b, !nested)
+	return end, nil
+}
+
+// compact is a value without the blanks between its tokens.
+func (d *rowReader) compact(b []byte) []byte {
+	quoted, clean := false, 0 // so many bytes are fine
+	at := len(d.buf)
+	for i := 0; i < len(b); i++ {
+		switch c := b[i]; {
+		case quoted && c == '\\':
+			i++
+		case c == '"':
+			quoted = !quoted
+		case !quoted && (c == ' ' || c == '\n' || c == '\t' || c == '\r'):
+			d.buf = append(d.buf, b[clean:i]...)
+			clean = i + 1
+		}
+	}
+	if clean == 0 {
+		return b
+	}
+	d.buf = append(d.buf, b[clean:]...)
+	return d.buf[at:len(d.buf):len(d.buf)]
+}
+
+// integer reads a number into a column of an integer type.
+func (d *rowReader) integer(n *rowNode, src []byte, i int, r *row.Row) (int, *JSONError) {
+	neg, u, end, ok := plainInteger(src, i)
+	if !ok {
+		var err *JSONError
+		if end, err = scanNumber(src, i); err != nil {
+			return end, err
+		}
+		if neg, u, ok = n.cut(src[i:end]); !ok {
+			return i, wanted(src, i, n.want())
+		}
+	}
+	v := int64(u)
+	if neg {
+		v = -v
+	}
+	if neg != (v < 0) && u != 0 || !n.fits(v) {
+		return i, wanted(src, i, n.want())
+	}
+	n.set(r, uint64(v))
+	return end, nil
+}
+
+// cut is the integer in front of the fraction of a number, if the type takes that.
+func (n *rowNode) cut(s []byte) (neg bool, u uint64, ok bool) {
+	if s[0] == '-' {
+		neg, s = true, s[1:]
+	}
+	u, whole, fits := integral(s)
+	if whole {
+		return neg, u, fits
+	}
+	if n.kind == row.KindTinyInt || n.kind == row.KindSmallInt {
+		return false, 0, false
+	}
+	if i := slices.Index(s, '.'); i > 0 && !slices.ContainsFunc(s, func(c byte) bool { return c|0x20 == 'e' }) {
+		u, _, fits = integral(s[:i])
+		return neg, u, fits
+	}
+	f, err := strconv.ParseFloat(view(s), 64)
+	return neg, uint64(f), err == nil && f < 1<<63
+}
+
+// fits says whether the integer type has v.
+func (n *rowNode) fits(v int64) bool {
+	switch n.kind {
+	case row.KindInt, row.KindIntervalMonth:
+		return int64(int32(v)) == v
+	case row.KindSmallInt:
+		return int64(int16(v)) == v
+	case row.KindTinyInt:
+		return int64(int8(v)) == v
+	}
+	return true
+}
+
+// scalar is the text of a string, number, true or false.
+func (d *rowReader) scalar(n *rowNode, src []byte, i int) (text []byte, end int, err *JSONError) {
+	switch c := src[i]; {
+	case c == '"':
+		end, escaped, err := scanString(src, i+1)
+		if err != nil {
+			return nil, end, err
+		}
+		text = src[i+1 : end]
+		if escaped {
+			text = d.unescaped(text)
+		}
+		return text, end + 1, nil
+	case c == '-' || c-'0' <= 9:
+		end, err = scanNumber(src, i)
+	case c == 't':
+		end, err = scanLiteral(src, i, "true")
+	case c == 'f':
+		end, err = scanLiteral(src, i, "false")
+	default:
+		return nil, i, wanted(src, i, n.want())
+	}
+	return src[i:end], end, err
+}
+
+// parse reads text as the type.
+func (d *rowReader) parse(n *rowNode, text []byte, r *row.Row) bool {
+	switch n.kind {
+	case row.KindTimestamp, row.KindTimestampLTZ:
+		ms, nanos, ok := n.stamp.read(text)
+		if !ok {
+			return false
+		}
+		n.set(r, uint64(ms))
+		if n.words == 2 {
+			r.W[n.at+1] = uint64(nanos)
+		}
+		return true
+	case row.KindDate:
+		days, rest, ok := readDate(text, false)
+		if !ok || len(rest) > 0 {
+			return false
+		}
+		n.set(r, uint64(days))
+		return true
+	case row.KindTime:
+		ms, _, rest, ok := readClock(text, false)
+		if !ok || len(rest) > 0 {
+			return false
+		}
+		n.set(r, uint64(ms%row.MsPerDay))
+		return true
+	case row.KindBinary, row.KindVarBinary:
+		at := len(d.buf)
+		b, err := base64.StdEncoding.AppendDecode(d.buf, text)
+		if err != nil {
+			return false
+		}
+		d.buf = b
+		n.setBytes(r, b[at:len(b):len(b)], false)
+		return true
+	}
+	text = trimJava(text)
+	switch n.kind {
+	case row.KindBoolean:
+		var x uint64
+		if readBool(text) {
+			x = 1
+		}
+		n.set(r, x)
+		return true
+	case row.KindFloat, row.KindDouble:
+		size := 64
+		if n.kind == row.KindFloat {
+			size = 32
+		}
+		f, err := row.ParseDouble(text, size)
+		if err != nil {
+			return false
+		}
+		n.set(r, math.Float64bits(f))
+		return true
+	case row.KindDecimal:
+		v, null, ok := readDec(text, n.typ)
+		if !ok || null {
+			r.SetNull(n.column)
+			return ok
+		}
+		n.set(r, v.Lo)
+		if n.words == 2 {
+			r.W[n.at+1] = uint64(v.Hi)
+		}
+		return true
+	}
+	v, err := strconv.ParseInt(view(text), 10, 64)
+	if err != nil || !n.fits(v) {
+		return false
+	}
+	n.set(r, uint64(v))
+	return true
+}
+
+// element reads an element of an ARRAY or a value of a MAP into n.inner.
+func (d *rowReader) element(n *rowNode, src []byte, i, left int) (int, *JSONError) {
+	end, err := d.value(n.elem, src, i, left, n.inner)
+	if err != nil {
+		return d.badValue(n.elem, src, i, left, n.inner, err)
+	}
+	return end, nil
+}
+
+// add adds what element has read.
+func (n *rowNode) add(b *row.ArrayBuilder) {
+	switch e := n.inner; {
+	case e.Null(0):
+		b.AddNull()
+	case n.elem.words == 0:
+		b.AddBytes(e.S[0])
+	case n.elem.words == 1:
+		b.AddWord(e.W[0])
+	default:
+		b.AddWords(e.W[0], e.W[1])
+	}
+}
+
+func (d *rowReader) list(n *rowNode, src []byte, i, left int, r *row.Row) (int, *JSONError) {
+	if left == 0 {
+		return i, tooDeep(i)
+	}
+	n.list.Reset()
+	i = skipSpace(src, i+1)
+	if i < len(src) && src[i] == ']' {
+		i++
+	} else {
+		for k := 0; ; k++ {
+			var err *JSONError
+			if i, err = d.element(n, src, i, left-1); err != nil {
+				return i, err.at(k)
+			}
+			n.add(n.list)
+			var more bool
+			if i, more, err = afterElement(src, i, ']'); err != nil {
+				return i, err
+			}
+			if !more {
+				break
+			}
+		}
+	}
+	at := len(d.buf)
+	d.buf = n.list.Append(d.buf)
+	n.setBytes(r, d.buf[at:len(d.buf):len(d.buf)], false)
+	return i, nil
+}
+
+func (d *rowReader) mapOf(n *rowNode, src []byte, i, left int, r *row.Row) (int, *JSONError) {
+	if left == 0 {
+		return i, tooDeep(i)
+	}
+	n.pairs.Reset()
+	i = skipSpace(src, i+1)
+	if i < len(src) && src[i] == '}' {
+		i++
+	} else {
+		for {
+			name, _, end, err := readName(src, i)
+			if err != nil {
+				return end, err
+			}
+			if i, err = d.element(n, src, end, left-1); err != nil {
+				return i, err.in(name)
+			}
+			n.pairs.Keys.AddBytes(unsafe.Slice(unsafe.StringData(name), len(name)))
+			n.add(&n.pairs.Values)
+			var more bool
+			if i, more, err = afterElement(src, i, '}'); err != nil {
+				return i, err
+			}
+			if !more {
+				break
+			}
+		}
+	}
+	at := len(d.buf)
+	d.buf = n.pairs.Append(d.buf)
+	n.setBytes(r, d.buf[at:len(d.buf):len(d.buf)], false)
+	return i, nil
+}
+
+func (d *rowReader) rowOf(n *rowNode, src []byte, i, left int, r *row.Row) (int, *JSONError) {
+	e := n.inner
+	for k := range n.object.fields {
+		e.SetNull(k)
+	}
+	i, err := d.object(n.object, src, i, left, e)
+	if err != nil {
+		return i, err
+	}
+	for k := range n.object.fields {
+		switch f := &n.object.fields[k]; {
+		case e.Null(k):
+			n.rows.AddNull()
+		case f.words == 0:
+			n.rows.AddBytes(e.S[f.at])
+		case f.words == 1:
+			n.rows.AddWord(e.W[f.at])
+		default:
+			n.rows.AddWords(e.W[f.at], e.W[f.at+1])
+		}
+	}
+	at := len(d.buf)
+	d.buf = n.rows.Append(d.buf)
+	n.setBytes(r, d.buf[at:len(d.buf):len(d.buf)], false)
+	return i, nil
+}
+
+// want says what a column takes.
+func (n *rowNode) want() string {
+	t := n.typ.Text()
+	switch n.kind {
+	case row.KindChar, row.KindVarChar:
+		return "want text for a " + t
+	case row.KindTimestamp, row.KindTimestampLTZ:
+		return "want text such as " + n.stamp.example() + " for a " + t + " (a number has no unit: declare it BIGINT and convert it with TO_TIMESTAMP_LTZ)"
+	case row.KindDate:
+		return "want text such as 2024-01-31 for a DATE"
+	case row.KindTime:
+		return "want text such as 23:59:59 for a " + t
+	case row.KindBinary, row.KindVarBinary:
+		return "want base64 text for " + t
+	case row.KindBoolean:
+		return "want true or false for a BOOLEAN"
+	case row.KindArray:
+		return "want an array for " + t
+	case row.KindMap, row.KindMultiset, row.KindRow:
+		return "want an object for " + t
+	}
+	return "want a number for " + t + " in its range"
+}
