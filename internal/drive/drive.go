@@ -80,7 +80,8 @@ type Subtask struct {
 	Committed map[string][]byte // the fold of the changelog
 	Progress  *task.Progress
 	Epoch     uint64
-	Pending   []record.Output // of the running epoch, taken from the task
+	Pending   []record.Output   // of the running epoch, taken from the task
+	Handles   map[string][]byte // of Externals, as committed
 
 	fetched map[[2]int]int // position up to which records were handed to the task
 	stats   task.Stats     // of tasks before a crash
@@ -263,6 +264,13 @@ func (st *Subtask) Open() {
 	if st.Task, err = st.Sub.New(env); err != nil {
 		d.T.Fatalf("make subtask: %v", err)
 	}
+	handles := map[string][][]byte{}
+	for name, h := range st.Handles {
+		handles[name] = [][]byte{h}
+	}
+	if err := st.Task.Begin(context.Background(), task.Begun{App: "drive", Incarnation: 1, Epoch: st.Epoch + 1}, handles); err != nil {
+		d.T.Fatalf("begin: %v", err)
+	}
 	st.Pending = nil
 	st.fetched = map[[2]int]int{}
 	if st.Progress != nil {
@@ -384,6 +392,12 @@ func (st *Subtask) Commit() bool {
 		st.Epoch--
 		return false
 	}
+	handles, err := st.Task.Prepare(context.Background(), st.Epoch, false)
+	st.fail(err)
+	if err != nil {
+		st.Epoch--
+		return false
+	}
 	if d.FailNext > 0 {
 		d.FailNext--
 		st.Epoch--
@@ -416,6 +430,8 @@ func (st *Subtask) Commit() bool {
 	if err := st.Task.Committed(m); err != nil {
 		d.T.Fatal(err)
 	}
+	st.Handles = handles
+	st.fail(st.Task.Finish(context.Background()))
 	if d.rng.Float64() < d.O.Behind {
 		st.WriteBehind()
 	}

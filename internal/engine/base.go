@@ -31,6 +31,8 @@ type basePlan struct {
 	sources []baseSource
 	// record is that of an epoch 0: offsets, watermarks and horizons to go on with.
 	record *txn.EpochRecord
+	// handles are those of Externals: see task.Begun.
+	handles map[string][][]byte
 }
 
 // baseSource is what of an old part goes into a new subtask.
@@ -100,6 +102,9 @@ func planBase(was topologyRecord, parts []oldPart, sub topologySub, k int, incar
 		}
 	}
 	for _, part := range parts {
+		if part.id.Index%n == k {
+			p.handles = addHandles(p.handles, part.record)
+		}
 		for _, in := range part.record.Inputs {
 			if int(in.Partition)%n != k || !slices.ContainsFunc(sub.Inputs, func(x topologyInput) bool { return !x.Internal && x.Topic == in.Topic }) {
 				continue // the repartition topics of an incarnation begin empty
@@ -136,6 +141,20 @@ func planBase(was topologyRecord, parts []oldPart, sub topologySub, k int, incar
 	p.record.Horizons = horizonsOf(p.sources)
 	watermarksOf(mine, p.record.Watermarks)
 	return p, nil
+}
+
+// addHandles adds those of an epoch record.
+func addHandles(handles map[string][][]byte, rec *txn.EpochRecord) map[string][][]byte {
+	if rec == nil || len(rec.Sinks) == 0 {
+		return handles
+	}
+	if handles == nil {
+		handles = map[string][][]byte{}
+	}
+	for name, h := range rec.Sinks {
+		handles[name] = append(handles[name], h)
+	}
+	return handles
 }
 
 func horizonOf(rec *txn.EpochRecord, id statestore.ID) (int64, bool) {

@@ -175,6 +175,24 @@ func TestBaseKeepsWatermarks(t *testing.T) {
 	}
 }
 
+// TestBaseHandles: of each part some new subtask begins with what it prepared in other systems, and only one.
+func TestBaseHandles(t *testing.T) {
+	var old []oldPart
+	for j := range 4 {
+		old = append(old, oldPart{record.SubtaskID{Index: j}, 4, &txn.EpochRecord{Sinks: map[string][]byte{"sink": {byte(j)}}}})
+	}
+	sub := topologySub{Parallelism: 2, Inputs: []topologyInput{{Topic: "in", Partitions: 4}}}
+	for k := range 2 {
+		p, err := planBase(topologyRecord{Subs: []topologySub{sub}}, old, sub, k, 2)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := fmt.Sprint(p.handles); got != fmt.Sprintf("map[sink:[[%d] [%d]]]", k, k+2) {
+			t.Errorf("subtask %d begins with %s", k, got)
+		}
+	}
+}
+
 func TestCheckBase(t *testing.T) {
 	st := []topologyStore{{Spec: statestore.Spec{Name: "w/windows", ID: 8, Kind: statestore.KindWindows}}}
 	topo := func(subtasks int, in ...topologyInput) topologyRecord {

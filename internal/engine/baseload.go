@@ -145,6 +145,7 @@ func (l *life) loadBase(ctx context.Context, b *txn.Base) (*txn.EpochRecord, err
 	if err != nil {
 		return nil, &fatalError{err}
 	}
+	l.begun = plan.handles
 	plan.record.Owner, plan.record.WallTime = l.w.opts.Kafka.InstanceID, started.UnixMilli()
 	if len(plan.sources) == 0 {
 		return plan.record, nil

@@ -402,7 +402,7 @@ func (l *life) goOn() {
 // cut commits what was processed with the barrier, and takes that state in hand.
 func (l *life) cut(run *savepointRun) error {
 	l.task.Barrier(run.ID)
-	if err := l.commit(); err != nil {
+	if err := l.commit(true); err != nil {
 		return err
 	}
 	if err := l.writeBehind(time.Now(), true); err != nil {

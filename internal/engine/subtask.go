@@ -296,6 +296,8 @@ type life struct {
 	offsets     map[record.TopicPartition]int64
 	positions   []int64
 	meta        statestore.Meta
+	handles     map[string][]byte   // of Externals, as last committed
+	begun       map[string][][]byte // those that the life begins with
 
 	share    share                   // in a savepoint
 	external []record.TopicPartition // external inputs that wait for it; nil = none
@@ -418,7 +420,7 @@ func (l *life) loop() error {
 			bytes: st.EpochBytes, drained: st.Buffered == 0, moved: l.moved()}
 		due, waiting := policy.next(view)
 		if waiting && !due.After(now) {
-			if err := l.commit(); err != nil {
+			if err := l.commit(false); err != nil {
 				return err
 			}
 			now = time.Now()
@@ -537,8 +539,8 @@ func (l *life) partition(input int, p int32) record.TopicPartition {
 // finish commits what was processed, brings the store up to date, and ends.
 func (l *life) finish() error {
 	l.s.setState(SubtaskStopping, nil)
-	if !l.oldestInput.IsZero() || l.moved() {
-		if err := l.commit(); err != nil {
+	if !l.oldestInput.IsZero() || l.moved() || len(l.handles) > 0 {
+		if err := l.commit(true); err != nil {
 			return err
 		}
 	}
@@ -549,12 +551,20 @@ func (l *life) finish() error {
 }
 
 // commit ends the running epoch in the order that design asks for: records, changelog and epoch record are produced
-// and flushed, offsets go into the transaction, it is ended, and only then the epoch's state counts as committed.
-func (l *life) commit() error {
+// and flushed, offsets go into the transaction, it is ended, and only then the epoch's state counts as committed. What goes
+// to other systems is prepared first and shown last; with last nothing of it is left for later epochs.
+func (l *life) commit(last bool) error {
 	now := time.Now()
 	epoch := l.epoch + 1
 	sealed, err := l.task.Seal(epoch, now.UnixMilli())
 	if err != nil {
+		return err
+	}
+	handles, err := l.task.Prepare(l.s.ctx, epoch, last)
+	if err != nil {
+		return err
+	}
+	if err := failpoint.Hit(failpoint.AfterPrepare); err != nil {
 		return err
 	}
 	if len(sealed.Outputs) > 0 {
@@ -581,6 +591,7 @@ func (l *life) commit() error {
 		}
 	}
 	rec := l.epochRecord(epoch, now, &sealed.Progress, ec.Touched)
+	rec.Sinks = handles
 	ec.Record = rec.Append(nil)
 
 	if failpoint.Planted(failpoint.StateBeforeCommit) {
@@ -610,6 +621,10 @@ func (l *life) commit() error {
 	l.offsets = ec.Offsets
 	l.meta = statestore.Meta{Epoch: epoch, EpochRecord: ec.Record, Positions: append([]int64(nil), l.positions...)}
 	if err := l.task.Committed(l.meta); err != nil {
+		return err
+	}
+	l.handles = handles
+	if err := l.task.Finish(l.s.ctx); err != nil {
 		return err
 	}
 	l.oldestInput = time.Time{}

@@ -32,6 +32,14 @@ const (
 	AfterEndTxn          = "after-end-txn"
 )
 
+// The names of the points of what goes to other systems than Kafka, in the order in which an epoch and a takeover pass them.
+const (
+	AfterPrepare = "after-prepare"
+	MidFinish    = "mid-finish"
+	MidBegin     = "mid-begin"
+	AfterBegin   = "after-begin"
+)
+
 // The names of the points of checkpoints, savepoints and restores, in the order in which each passes them.
 const (
 	AfterUploadBlob         = "after-upload-blob"
@@ -66,6 +74,11 @@ var points = map[string]string{
 	AfterTxnOffsetCommit: "the group coordinator accepted the offsets; they are pending, the transaction is open",
 	BeforeEndTxn:         "as after-txn-offset-commit; the last point at which a crash aborts the epoch",
 	AfterEndTxn:          "the epoch is committed, and nobody of this process knows: the store is behind its changelog",
+
+	AfterPrepare: "what the epoch wrote to other systems is durable there and does not show; nothing is committed",
+	MidFinish:    "the epoch is committed, and a part of what it prepared in another system shows",
+	MidBegin:     "the former owner is fenced, and a part of what it left in another system is dealt with",
+	AfterBegin:   "what the former owner left in other systems is dealt with; the subtask is not claimed",
 
 	AfterUploadBlob:         "a file of a checkpoint is uploaded that no manifest names yet",
 	BeforeManifest:          "all files of a checkpoint are uploaded, there is no manifest",

@@ -18,6 +18,8 @@ const (
 	Internal
 	// Bug: the runtime itself went wrong.
 	Bug
+	// Outside: an External failed. The subtask can be made anew from committed state.
+	Outside
 )
 
 func (k Kind) String() string {
@@ -30,6 +32,8 @@ func (k Kind) String() string {
 		return "internal"
 	case Bug:
 		return "bug"
+	case Outside:
+		return "outside"
 	}
 	return "unknown"
 }
@@ -55,6 +59,8 @@ func (e *Error) Error() string {
 		b.WriteString("use state store")
 	case Internal:
 		b.WriteString("read internal record")
+	case Outside:
+		b.WriteString("write to another system")
 	default:
 		b.WriteString("run subtask (a bug of the runtime)")
 	}

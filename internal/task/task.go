@@ -78,6 +78,7 @@ type Task struct {
 	befores     []beforeSeal
 	metrics     []*Metric
 	onStep      []func()
+	externals   []*external
 }
 
 type phase uint8
@@ -803,6 +804,11 @@ func (t *Task) Tick(now int64) (err error) {
 			return t.fail(err)
 		}
 	}
+	for _, e := range t.externals {
+		if now >= e.Due() {
+			t.touch()
+		}
+	}
 	for i := range t.reparts {
 		// Nothing else would make the engine commit, so the outputs of this do. A running epoch has its Seal.
 		if r := &t.reparts[i]; t.oldest == 0 && r.pending() && now >= r.nextAll() {
@@ -828,6 +834,7 @@ func (r *repartition) nextAll() int64 {
 // TakeOutputs returns the outputs of finished records since the last call, for the engine to produce at once. The
 // slice is valid until the next Step, Tick or Seal, the bytes until Committed.
 func (t *Task) TakeOutputs() []record.Output {
+	t.passExternals()
 	o := t.outs
 	t.outs, t.taken = t.taken[:0], o
 	for i := range o {
@@ -860,6 +867,9 @@ func (t *Task) Seal(epoch uint64, now int64) (s *Sealed, err error) {
 	}
 	t.writeLoaded()
 	t.writeBarriers()
+	if t.passExternals(); t.failed != nil {
+		return nil, t.failed
+	}
 	s = &Sealed{Epoch: epoch}
 	if !t.dirty && len(t.outs) == 0 {
 		s.Empty = true
@@ -983,6 +993,11 @@ func (t *Task) Stats() Stats {
 	}
 	for _, u := range t.upkeeps {
 		s.NextTimer = min(s.NextTimer, u.due)
+	}
+	for _, e := range t.externals {
+		if t.oldest == 0 { // else a commit is on its way
+			s.NextTimer = min(s.NextTimer, e.Due())
+		}
 	}
 	for i := range t.reparts {
 		if r := &t.reparts[i]; t.oldest == 0 && r.pending() {
