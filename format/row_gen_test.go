@@ -30,7 +30,7 @@ func (g *rowGen) schema() RowSchema {
 	}
 	s := RowSchema{Layout: row.NewLayout(types...), Zone: row.UTC()}
 	for i, at := range g.Perm(n + 2)[:n] {
-		s.Columns = append(s.Columns, RowColumn{g.name(i), types[at], at})
+		s.Columns = append(s.Columns, RowColumn{Name: g.name(i), Type: types[at], Index: at})
 	}
 	return s
 }

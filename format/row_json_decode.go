@@ -107,7 +107,7 @@ func (d *rowReader) setNode(n *rowNode, name string, t *row.Type, l *row.Layout,
 		types, columns := make([]*row.Type, t.NumFields()), make([]RowColumn, t.NumFields())
 		for i := range types {
 			f := t.Field(i)
-			types[i], columns[i] = f.Type, RowColumn{f.Name, f.Type, i}
+			types[i], columns[i] = f.Type, RowColumn{Name: f.Name, Type: f.Type, Index: i}
 		}
 		inner := row.NewLayout(types...)
 		n.inner = inner.New()

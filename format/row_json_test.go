@@ -40,7 +40,7 @@ func table(columns ...any) RowSchema {
 	for i := range n {
 		t := columns[2*i+1].(*row.Type)
 		types[n-i] = t
-		s.Columns = append(s.Columns, RowColumn{columns[2*i].(string), t, n - i})
+		s.Columns = append(s.Columns, RowColumn{Name: columns[2*i].(string), Type: t, Index: n - i})
 	}
 	s.Layout, s.Zone = row.NewLayout(types...), row.UTC()
 	return s

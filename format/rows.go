@@ -22,6 +22,16 @@ type RowFormatSpec struct {
 	// Changes says that messages tell the kind of a row: the format reads and writes +I, -U, +U and -D. Others have rows to
 	// add alone.
 	Changes bool
+	// Metadata is what a message tells beside the columns; it can be read only.
+	Metadata []RowMetadata
+}
+
+// RowMetadata is something that a message tells beside the columns: a METADATA column of a table has it, in Flink by the
+// name with value. in front.
+type RowMetadata struct {
+	Name string
+	Type *row.Type
+	Doc  string
 }
 
 // RowFormats are the formats by what the option 'format' names.
@@ -44,6 +54,8 @@ type RowColumn struct {
 	Type *row.Type
 	// Index is the column of the Layout.
 	Index int
+	// Metadata says that Name is that of a RowMetadata of the format.
+	Metadata bool
 }
 
 // All are the columns that messages have: Message, or Columns if it is nil.
@@ -51,9 +63,11 @@ func (s RowSchema) All() []row.Field {
 	if s.Message != nil {
 		return s.Message
 	}
-	all := make([]row.Field, len(s.Columns))
-	for i, c := range s.Columns {
-		all[i] = row.Field{Name: c.Name, Type: c.Type}
+	var all []row.Field
+	for _, c := range s.Columns {
+		if !c.Metadata {
+			all = append(all, row.Field{Name: c.Name, Type: c.Type})
+		}
 	}
 	return all
 }
