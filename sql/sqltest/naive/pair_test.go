@@ -1,0 +1,352 @@
+package naive_test
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/millrace-stream/millrace/connector"
+	"github.com/millrace-stream/millrace/row"
+	"github.com/millrace-stream/millrace/sql"
+	"github.com/millrace-stream/millrace/sql/ast"
+	"github.com/millrace-stream/millrace/sql/diag"
+	"github.com/millrace-stream/millrace/sql/parse"
+	"github.com/millrace-stream/millrace/sql/rel"
+	"github.com/millrace-stream/millrace/sql/sqltest"
+	"github.com/millrace-stream/millrace/sql/sqltest/naive"
+)
+
+// pair is a query with its data.
+type pair struct {
+	seed   uint64
+	tables []*table
+	query  ast.Query
+	// timed: what comes out waits for watermarks, so only the end is compared.
+	timed bool
+}
+
+func (p *pair) ddl() string {
+	var b strings.Builder
+	for _, t := range p.tables {
+		b.WriteString(t.ddl() + "\n")
+	}
+	return b.String()
+}
+
+func (p *pair) text() string { return ast.Print(p.query) }
+
+// jsonOf is a value as it stands in a line of input.
+func jsonOf(c column, v row.Value) string {
+	switch v := v.(type) {
+	case nil:
+		return "null"
+	case []row.Value:
+		var list []string
+		for _, e := range v {
+			list = append(list, jsonOf(column{class: whole}, e))
+		}
+		return "[" + strings.Join(list, ",") + "]"
+	case row.Dec:
+		t := row.Decimal(10, 2)
+		if c.typ == "DECIMAL(30, 3)" {
+			t = row.Decimal(30, 3)
+		}
+		return strings.Trim(string(row.AppendResultValue(nil, t, v)), `"`)
+	case row.Stamp:
+		return string(row.AppendResultValue(nil, row.Timestamp(3), v))
+	case string:
+		return string(row.AppendResultValue(nil, row.String(), v))
+	}
+	return fmt.Sprint(v)
+}
+
+// testCase is the pair as a case of the runner.
+func (p *pair) testCase() *sqltest.Case {
+	c := &sqltest.Case{Name: fmt.Sprintf("seed_%d", p.seed), Set: map[string]string{}, Own: map[string]string{}, DDL: p.ddl(), Query: p.text()}
+	for _, t := range p.tables {
+		for _, ev := range t.events {
+			var fields []string
+			for i, col := range t.columns {
+				fields = append(fields, fmt.Sprintf("%q:%s", col.name, jsonOf(col, ev.Values[i])))
+			}
+			c.Lines = append(c.Lines, sqltest.Line{Number: ev.Line, Table: t.name, Partition: -1, Kind: ev.Kind, Text: "{" + strings.Join(fields, ",") + "}"})
+		}
+	}
+	slices.SortFunc(c.Lines, func(a, b sqltest.Line) int { return a.Number - b.Number })
+	return c
+}
+
+// String is the pair as the text of a case, for the oracle.
+func (p *pair) String() string {
+	var b strings.Builder
+	c := p.testCase()
+	fmt.Fprintf(&b, "-- name: %s\n-- ddl\n%s", c.Name, c.DDL)
+	last := ""
+	for _, l := range c.Lines {
+		if l.Table != last {
+			fmt.Fprintf(&b, "-- input %s\n", l.Table)
+			last = l.Table
+		}
+		kind := ""
+		if t := p.tableOf(l.Table); t.mode != "" {
+			kind = l.Kind.String() + " "
+		}
+		fmt.Fprintf(&b, "%s%s\n", kind, l.Text)
+	}
+	fmt.Fprintf(&b, "-- query\n%s\n", c.Query)
+	return b.String()
+}
+
+func (p *pair) tableOf(name string) *table {
+	return p.tables[slices.IndexFunc(p.tables, func(t *table) bool { return t.name == name })]
+}
+
+// input is what has come in up to a line.
+func (p *pair) input(line int) *naive.Input {
+	in := &naive.Input{Tables: map[string][]naive.Event{}}
+	for _, t := range p.tables {
+		list := []naive.Event{}
+		for _, ev := range t.events {
+			if ev.Line <= line {
+				list = append(list, ev)
+			}
+		}
+		in.Tables[t.name] = list
+	}
+	return in
+}
+
+// bind is the bound tree of the query, read from its text.
+func (p *pair) bind() (rel.Node, error) {
+	s := sql.NewSession(sql.Options{Collect: func(*rel.Schema) *connector.Sink { return nil }})
+	if _, errs := s.Read("ddl", p.ddl()); errs.Err() != nil {
+		return nil, errs
+	}
+	sinks, errs := s.Read("query", p.text())
+	if errs.Err() != nil {
+		return nil, errs
+	}
+	return sinks[0].Input, nil
+}
+
+// reparsed checks that the text of the query means the query: printed, read and printed again it is the same.
+func (p *pair) reparsed() error {
+	script, errs := parse.Script(diag.NewSource("query", p.text()), nil)
+	if errs.Err() != nil {
+		return errs
+	}
+	q, ok := script.Stmts[0].(*ast.QueryStmt)
+	if !ok || len(script.Stmts) != 1 {
+		return fmt.Errorf("%d statements, the first a %T", len(script.Stmts), script.Stmts[0])
+	}
+	if again := ast.Print(q.Query); again != p.text() {
+		return fmt.Errorf("printed again it is\n%s", again)
+	}
+	return nil
+}
+
+// verdict is what came of a pair.
+type verdict struct {
+	// fault says what is wrong; its first word is the kind, which shrinking keeps. "" = nothing.
+	fault string
+	// refused is the code of the error with which the query was refused; "" = it ran.
+	refused string
+	// compared: the naive evaluator had one answer.
+	compared bool
+	modes    int
+}
+
+// bag is rows with how often each is there.
+type bag map[string]int
+
+func (b bag) add(r string, n int) {
+	if b[r] += n; b[r] == 0 {
+		delete(b, r)
+	}
+}
+
+// diff says how two bags differ; "" = they do not.
+func diff(want, got bag) string {
+	var out []string
+	all := maps.Clone(want)
+	for r := range got {
+		all[r] = 0
+	}
+	for _, r := range slices.Sorted(maps.Keys(all)) {
+		if n := want[r] - got[r]; n > 0 {
+			out = append(out, fmt.Sprintf("  missing %d of %s", n, r))
+		} else if n < 0 {
+			out = append(out, fmt.Sprintf("  %d too many of %s", -n, r))
+		}
+	}
+	return strings.Join(out, "\n")
+}
+
+// bagOf is the result of the naive evaluator as rows of text.
+func bagOf(n rel.Node, res *naive.Result) bag {
+	l := row.NewLayout(n.Schema().Types...)
+	b := bag{}
+	for _, v := range res.Rows {
+		b.add(string(l.AppendResult(nil, l.RowOf(v...))), 1)
+	}
+	return b
+}
+
+// folds are the results after each line, by number; the last is at the end. fault says what no changelog may do.
+func folds(out *sqltest.Outcome, lines int) (at []bag, fault string) {
+	live := bag{}
+	at = make([]bag, lines+2)
+	next := 0
+	upTo := func(n int) {
+		for ; next < n; next++ {
+			at[next] = maps.Clone(live)
+		}
+	}
+	keys := make([]map[string]int, len(out.UpsertKeys))
+	for i := range keys {
+		keys[i] = map[string]int{}
+	}
+	for _, c := range out.Changes {
+		number := c.Number
+		if number == sqltest.End {
+			number = lines + 1
+		}
+		upTo(number)
+		n := 1
+		if !c.Kind.Adds() {
+			n = -1
+			if live[c.Row] == 0 && fault == "" {
+				fault = "withdrawal of a row that is not there: " + c.String()
+			}
+		}
+		live.add(c.Row, n)
+		for i, k := range out.UpsertKeys {
+			key := c.Key(k)
+			keys[i][key] += n
+			if keys[i][key] > 1 && fault == "" {
+				fault = fmt.Sprintf("upsert key %v has two rows: %s", k, c)
+			}
+		}
+	}
+	upTo(lines + 2)
+	return at, fault
+}
+
+// check runs a pair in all modes and compares.
+func (p *pair) check() (v verdict) {
+	defer func() {
+		if e := recover(); e != nil {
+			v.fault = fmt.Sprintf("panic: %v", e)
+		}
+	}()
+	if err := p.reparsed(); err != nil {
+		return verdict{fault: "print: " + message(err)}
+	}
+	node, err := p.bind()
+	if err != nil {
+		return verdict{fault: "bind: " + message(err)}
+	}
+	c := p.testCase()
+	out := sqltest.Run(c, sqltest.RunOptions{Mode: sqltest.ByLine})
+	lines := len(c.Lines)
+	if out.Err != nil && out.Phase == sqltest.InPlan {
+		if strings.Contains(out.Err.Error(), "panic") {
+			return verdict{fault: "panic: " + message(out.Err)}
+		}
+		code := "?"
+		if l := (diag.List)(nil); errors.As(out.Err, &l) && len(l) > 0 {
+			code = l[0].Code
+		}
+		return verdict{refused: code}
+	}
+	first := 0
+	if p.timed {
+		first = lines + 1
+	}
+	var want []bag
+	for n := first; n <= lines+1; n++ {
+		res, err := naive.Eval(node, p.input(n))
+		switch {
+		case errors.Is(err, naive.ErrUnsupported):
+			return verdict{fault: "unsupported: " + err.Error()}
+		case err != nil && out.Err == nil:
+			return verdict{refused: "fails"} // where just that matters not is seldom defined
+		case err != nil:
+			return verdict{refused: "fails"}
+		case res.Ambiguous != "":
+			want = append(want, nil)
+		default:
+			want = append(want, bagOf(node, res))
+			v.compared = true
+		}
+	}
+	if out.Err != nil {
+		return verdict{fault: fmt.Sprintf("error: %s: %s", out.Phase, message(out.Err))}
+	}
+	got, fault := folds(out, lines)
+	if fault != "" {
+		return verdict{fault: "changelog: " + fault}
+	}
+	for i, w := range want {
+		if w == nil {
+			continue
+		}
+		if d := diff(w, got[first+i]); d != "" {
+			return verdict{fault: fmt.Sprintf("result: after line %d of %d:\n%s", first+i, lines, d)}
+		}
+	}
+	v.fault, v.modes = p.others(c, node, out, got)
+	return v
+}
+
+// others runs the pair in the other modes, whose results must be those of the run line by line.
+func (p *pair) others(c *sqltest.Case, node rel.Node, plain *sqltest.Outcome, want []bag) (fault string, ran int) {
+	lines := len(c.Lines)
+	type mode struct {
+		name    string
+		o       sqltest.RunOptions
+		endOnly bool
+	}
+	modes := []mode{
+		{"restart", sqltest.RunOptions{Mode: sqltest.Restart}, false},
+		{"rules", sqltest.RunOptions{Without: optionalRules}, false},
+	}
+	anyhow := p.input(lines + 1)
+	anyhow.Anyhow = true
+	if res, err := naive.Eval(node, anyhow); err == nil && res.Ambiguous == "" && !plain.OrderSensitive && plain.Late == 0 && plain.Behind == 0 {
+		modes = append(modes, mode{"batch", sqltest.RunOptions{Mode: sqltest.Batch}, true}, mode{"parallel", sqltest.RunOptions{Mode: sqltest.Parallel, Seed: p.seed}, true})
+	}
+	for _, m := range modes {
+		out := sqltest.Run(c, m.o)
+		if out.Err != nil {
+			return fmt.Sprintf("%s: error: %s", m.name, message(out.Err)), ran
+		}
+		ran++
+		got, fault := folds(out, lines)
+		if fault != "" && m.name != "parallel" {
+			return fmt.Sprintf("%s: changelog: %s", m.name, fault), ran
+		}
+		first := 0
+		if m.endOnly {
+			first = lines + 1
+		}
+		for n := first; n <= lines+1; n++ {
+			if d := diff(want[n], got[n]); d != "" {
+				return fmt.Sprintf("%s: after line %d of %d:\n%s", m.name, n, lines, d), ran
+			}
+		}
+	}
+	return "", ran
+}
+
+// optionalRules are those that may be switched off without another result.
+var optionalRules = map[string]bool{"pruneColumns": true}
+
+func message(err error) string {
+	if t, ok := err.(interface{ Text() string }); ok {
+		return t.Text()
+	}
+	return err.Error()
+}
