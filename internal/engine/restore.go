@@ -625,7 +625,7 @@ func (l *life) startOffsets(ctx context.Context, tps []record.TopicPartition) (m
 	out := map[record.TopicPartition]int64{}
 	for i, tps := range l.byInput(tps) {
 		st := l.s.sub.plan.Inputs[i].Start
-		offs, err := l.positionsAt(ctx, st, tps)
+		offs, err := StartPositions(ctx, l.w.cluster, l.w.opts.Kafka.AppID, st, tps)
 		if err != nil {
 			return nil, fmt.Errorf("find the start offsets of subtask %s: %w", l.s.id, err)
 		}
@@ -649,9 +649,9 @@ func (l *life) byInput(tps []record.TopicPartition) map[int][]record.TopicPartit
 	return by
 }
 
-// positionsAt are the offsets that a Start means for partitions of one input.
-func (l *life) positionsAt(ctx context.Context, st task.Start, tps []record.TopicPartition) (map[record.TopicPartition]int64, error) {
-	c := l.w.cluster
+// StartPositions are the offsets that a Start means for partitions of one topic. app is whose group Start.Group "" is. A
+// group without an offset where the Start says nothing else is an error that trying again does not mend.
+func StartPositions(ctx context.Context, c *txn.Cluster, app string, st task.Start, tps []record.TopicPartition) (map[record.TopicPartition]int64, error) {
 	switch st.Kind {
 	case task.StartLatest:
 		return c.StableOffsets(ctx, tps)
@@ -659,9 +659,10 @@ func (l *life) positionsAt(ctx context.Context, st task.Start, tps []record.Topi
 		return c.OffsetsAt(ctx, tps, st.At)
 	case task.StartOffsets, task.StartGroup:
 		known := map[record.TopicPartition]int64{}
+		group := cmp.Or(st.Group, app)
 		if st.Kind == task.StartGroup {
 			var err error
-			if known, err = c.CommittedOffsets(ctx, st.Group, tps); err != nil {
+			if known, err = c.CommittedOffsets(ctx, group, tps); err != nil {
 				return nil, err
 			}
 		} else {
@@ -669,32 +670,27 @@ func (l *life) positionsAt(ctx context.Context, st task.Start, tps []record.Topi
 				known[record.TopicPartition{Topic: tps[0].Topic, Partition: p}] = off
 			}
 		}
-		return l.fillIn(ctx, st, tps, known)
+		out := map[record.TopicPartition]int64{}
+		var rest []record.TopicPartition
+		for _, tp := range tps {
+			if off, ok := known[tp]; ok && off >= 0 {
+				out[tp] = off
+			} else {
+				rest = append(rest, tp)
+			}
+		}
+		if len(rest) == 0 {
+			return out, nil
+		}
+		if st.Else == task.StartNone {
+			return nil, fatalf("group %s has committed no offset of %s, and nothing says where to begin without one; let the source begin at its earliest or latest record", group, rest[0])
+		}
+		more, err := StartPositions(ctx, c, app, task.Start{Kind: st.Else}, rest)
+		maps.Copy(out, more)
+		return out, err
 	default:
 		return c.StartOffsets(ctx, tps)
 	}
-}
-
-// fillIn gives the partitions that known has no offset for the one that Start.Else means.
-func (l *life) fillIn(ctx context.Context, st task.Start, tps []record.TopicPartition, known map[record.TopicPartition]int64) (map[record.TopicPartition]int64, error) {
-	out := map[record.TopicPartition]int64{}
-	var rest []record.TopicPartition
-	for _, tp := range tps {
-		if off, ok := known[tp]; ok && off >= 0 {
-			out[tp] = off
-		} else {
-			rest = append(rest, tp)
-		}
-	}
-	if len(rest) == 0 {
-		return out, nil
-	}
-	if st.Else == task.StartNone {
-		return nil, fatalf("group %s has committed no offset of %s, and nothing says where to begin without one; let the source begin at its earliest or latest record", l.group(st.Group), rest[0])
-	}
-	more, err := l.positionsAt(ctx, task.Start{Kind: st.Else}, rest)
-	maps.Copy(out, more)
-	return out, err
 }
 
 // group is the name of a group; "" is the app's own.
