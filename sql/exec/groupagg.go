@@ -2,7 +2,6 @@ package exec
 
 import (
 	"bytes"
-	"encoding/binary"
 	"fmt"
 	"time"
 
@@ -329,17 +328,10 @@ func (o *groups) add(g statestore.Group, k string, s *fn.State, r *row.Row) {
 		a.acc.Add(a.part(*s), r)
 	}
 	if o.rows != nil {
-		seq := uint64(0)
-		if last, v := o.rows.Before(g, k, beyond); v != nil {
-			seq = binary.BigEndian.Uint64([]byte(last)) + 1
-		}
-		o.mapKey = binary.BigEndian.AppendUint64(o.mapKey[:0], seq)
+		o.mapKey = behindEqual(o.rows, g, k, o.mapKey[:0])
 		o.rows.Put(g, k, view(o.mapKey), o.in.Pack(nil, r))
 	}
 }
-
-// beyond is behind all sequence numbers.
-const beyond = "\xff\xff\xff\xff\xff\xff\xff\xff\xff"
 
 // matters says whether a row matters to a call: it passes the filter and, with DISTINCT, is the first (or was the last) of
 // its value, as countDistinct has found out.

@@ -433,10 +433,7 @@ func (o *overColumn) Process(_ int, r *row.Row) error {
 	before := o.results(g, k)
 	o.at = o.calls.order.Append(o.at[:0], r)
 	if r.Kind.Adds() {
-		n := len(o.at)
-		last, v := o.rows.Before(g, k, string(o.at)+beyond)
-		equal := v != nil && len(last) == n+8 && last[:n] == string(o.at)
-		o.at = nextSeq(o.at, last, equal)
+		o.at = behindEqual(o.rows, g, k, o.at)
 		o.rows.Put(g, k, view(o.at), o.in.Pack(nil, r))
 	} else {
 		o.buf = o.in.Pack(o.buf[:0], r)
@@ -522,9 +519,13 @@ func (o *overColumn) results(g statestore.Group, k string) (out []resultOf) {
 		for x := i; x < j; x++ {
 			cur := st
 			if o.n.Frame.From >= 0 {
+				end := x + 1
+				if !o.n.Frame.Rows {
+					end = j
+				}
 				cur = fn.State{}
 				o.calls.groups.evaluate(&cur, func(yield func(r *row.Row)) {
-					for _, r := range rows[max(0, x-int(o.n.Frame.From)) : x+1] {
+					for _, r := range rows[max(0, x-int(o.n.Frame.From)):end] {
 						yield(r)
 					}
 				})

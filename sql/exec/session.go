@@ -53,7 +53,7 @@ func (spansCodec) Schema() string { return "sessions" }
 
 // sessions keeps the open sessions of keys and their rows. A session comes at its end.
 type sessions struct {
-	c      Context
+	clock
 	win    windowing
 	in     *row.Layout
 	keys   *row.KeyEncoder
@@ -69,7 +69,8 @@ type sessions struct {
 }
 
 func newSessions(c Context, spec rel.WindowSpec, in *row.Layout, columns []int) (*sessions, error) {
-	o := &sessions{c: c, win: newWindowing(spec, in, c.Env()), in: in, keys: row.NewKeyEncoder(in, columns...), row: in.New()}
+	o := &sessions{clock: clock{c: c, proc: spec.Proc}, win: newWindowing(spec, in, c.Env()), in: in, keys: row.NewKeyEncoder(in, columns...), row: in.New()}
+	o.fire = o.release
 	keys := keysOf(o.keys, in, columns)
 	var err error
 	if o.open, err = openTable(c, "sessions", keys, statestore.Codec[spans](spansCodec{}), 0); err != nil {
@@ -92,22 +93,10 @@ func (o *sessions) Start() error {
 	if o == nil { // of a window function that is no SESSION
 		return nil
 	}
-	at, ok := o.timers.Next()
-	switch {
-	case !ok:
-	case o.win.spec.Proc:
-		o.c.DueProcessing(at + 1)
-	default:
-		o.c.Due(at)
+	if at, ok := o.timers.Next(); ok {
+		o.due(at)
 	}
 	return nil
-}
-
-func (o *sessions) now() int64 {
-	if o.win.spec.Proc {
-		return o.c.Env().Now - 1
-	}
-	return o.c.Watermark()
 }
 
 // Process is of Operator.
@@ -150,9 +139,7 @@ func (o *sessions) Process(input int, r *row.Row) error {
 	}
 	o.at = appendEnd(o.at[:0], at)
 	if r.Kind.Adds() {
-		last, v := o.rows.Before(g, k, string(o.at)+beyond)
-		equal := v != nil && last[:8] == string(o.at)
-		o.at = nextSeq(o.at, last, equal)
+		o.at = behindEqual(o.rows, g, k, o.at)
 		o.rows.Put(g, k, view(o.at), o.in.Pack(nil, r))
 		return nil
 	}
@@ -171,13 +158,7 @@ func (o *sessions) Process(input int, r *row.Row) error {
 	return nil
 }
 
-// OnWatermark is of Timed.
-func (o *sessions) OnWatermark(_, watermark int64) error { return o.fire(watermark) }
-
-// OnTime is of ProcTimed.
-func (o *sessions) OnTime(now int64) error { return o.fire(now - 1) }
-
-func (o *sessions) fire(upTo int64) error {
+func (o *sessions) release(upTo int64) error {
 	for {
 		at, g, k, _, ok := o.timers.Pop(upTo)
 		if !ok {

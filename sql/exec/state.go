@@ -239,3 +239,22 @@ func openMap[V any](c Context, name string, keys, mapKeys statestore.KeyCodec[st
 	}
 	return statestore.NewMap(c.State(), spec, keys, mapKeys, values)
 }
+
+// beyond is behind all sequence numbers.
+const beyond = "\xff\xff\xff\xff\xff\xff\xff\xff\xff"
+
+// nextSeq appends the sequence number behind that at the end of last.
+func nextSeq(dst []byte, last string, any bool) []byte {
+	seq := uint64(0)
+	if any && len(last) >= 8 {
+		seq = binary.BigEndian.Uint64([]byte(last[len(last)-8:])) + 1
+	}
+	return binary.BigEndian.AppendUint64(dst, seq)
+}
+
+// behindEqual appends to a map key the sequence number that puts it behind all that begin with it.
+func behindEqual[V any](m *statestore.Map[string, string, V], g statestore.Group, k string, at []byte) []byte {
+	n := len(at)
+	last, v := m.Before(g, k, view(append(at, beyond...)))
+	return nextSeq(at[:n], last, v != nil && len(last) == n+8 && last[:n] == string(at[:n]))
+}

@@ -41,10 +41,7 @@ func newTimedRows(c Context, name string, l *row.Layout, columns []int, timers b
 
 // add keeps a row, behind those of its time.
 func (o *timedRows) add(g statestore.Group, k string, at int64, r *row.Row, matches int64) {
-	o.at = appendEnd(o.at[:0], at)
-	last, v := o.rows.Before(g, k, string(o.at)+beyond)
-	equal := v != nil && len(last) == 16 && last[:8] == string(o.at)
-	o.at = nextSeq(o.at, last, equal)
+	o.at = behindEqual(o.rows, g, k, appendEnd(o.at[:0], at))
 	o.rows.Put(g, k, view(o.at), sideRow{n: 1, matches: matches, row: o.l.Pack(nil, r)})
 }
 
@@ -79,7 +76,7 @@ func timeAt(at string) int64 {
 // intervalJoin is PIntervalJoin: Lower <= left time - right time <= Upper. Pairs come at once; a row without partner, of an
 // outer side, once none can come any more.
 type intervalJoin struct {
-	c     Context
+	clock
 	n     *rel.PIntervalJoin
 	sides [2]*timedRows
 	word  [2]int
@@ -92,7 +89,8 @@ type intervalJoin struct {
 
 func newIntervalJoin(n *rel.PIntervalJoin, c Context) (Operator, error) {
 	l, r := rel.Layout(n.In[0]), rel.Layout(n.In[1])
-	o := &intervalJoin{c: c, n: n, both: bothLayout(l, r)}
+	o := &intervalJoin{clock: clock{c: c, proc: n.Proc}, n: n, both: bothLayout(l, r)}
+	o.fire = o.expire
 	o.pair = o.both.New()
 	o.outer = [2]bool{n.Kind == rel.Left || n.Kind == rel.Full, n.Kind == rel.Right || n.Kind == rel.Full}
 	for i, side := range []*row.Layout{l, r} {
@@ -130,21 +128,6 @@ func (o *intervalJoin) Start() error {
 		}
 	}
 	return nil
-}
-
-func (o *intervalJoin) due(at int64) {
-	if o.n.Proc {
-		o.c.DueProcessing(at + 1)
-		return
-	}
-	o.c.Due(at)
-}
-
-func (o *intervalJoin) now() int64 {
-	if o.n.Proc {
-		return o.c.Env().Now - 1
-	}
-	return o.c.Watermark()
 }
 
 // Process is of Operator.
@@ -222,12 +205,6 @@ func (o *intervalJoin) emit(input int, r, partner *row.Row, at int64) error {
 	o.pair.Kind, o.pair.Time = row.Insert, at
 	return o.c.Emit(o.pair)
 }
-
-// OnWatermark is of Timed.
-func (o *intervalJoin) OnWatermark(_, watermark int64) error { return o.expire(watermark) }
-
-// OnTime is of ProcTimed.
-func (o *intervalJoin) OnTime(now int64) error { return o.expire(now - 1) }
 
 // expire forgets rows whose partners cannot come any more.
 func (o *intervalJoin) expire(upTo int64) error {
@@ -408,7 +385,7 @@ func (o *temporalJoin) join(g statestore.Group, k string, at int64) (err error) 
 
 // timeSort is PTimeSort: rows in the order of time, then the other keys, then arrival, as the watermark passes them.
 type timeSort struct {
-	c    Context
+	clock
 	n    *rel.PTimeSort
 	l    *row.Layout
 	sort *row.KeyEncoder
@@ -421,7 +398,8 @@ type timeSort struct {
 
 func newTimeSort(n *rel.PTimeSort, c Context) (Operator, error) {
 	l := rel.Layout(n.In[0])
-	o := &timeSort{c: c, n: n, l: l, sort: row.NewSortEncoder(l, sortColumns(n.Keys[1:])...), word: l.Place(n.Keys[0].Column).Index, row: l.New()}
+	o := &timeSort{clock: clock{c: c, proc: n.Proc}, n: n, l: l, sort: row.NewSortEncoder(l, sortColumns(n.Keys[1:])...), word: l.Place(n.Keys[0].Column).Index, row: l.New()}
+	o.fire = o.release
 	none := keysOf(row.NewKeyEncoder(l), l, nil)
 	var err error
 	if o.rows, err = openMap(c, "rows", none, tailKeys("time, "+o.sort.Schema()+", seq"), statestore.Codec[packed](packedOf(l)), 0); err != nil {
@@ -442,14 +420,6 @@ func (o *timeSort) Start() error {
 	return nil
 }
 
-func (o *timeSort) due(at int64) {
-	if o.n.Proc {
-		o.c.DueProcessing(at + 1)
-		return
-	}
-	o.c.Due(at)
-}
-
 // Process is of Operator.
 func (o *timeSort) Process(input int, r *row.Row) error {
 	g := o.c.Group(nil)
@@ -464,11 +434,7 @@ func (o *timeSort) Process(input int, r *row.Row) error {
 			return nil
 		}
 	}
-	o.at = o.sort.Append(appendEnd(o.at[:0], at), r)
-	n := len(o.at)
-	last, v := o.rows.Before(g, "", string(o.at)+beyond)
-	equal := v != nil && len(last) == n+8 && last[:n] == string(o.at)
-	o.at = nextSeq(o.at, last, equal)
+	o.at = behindEqual(o.rows, g, "", o.sort.Append(appendEnd(o.at[:0], at), r))
 	o.rows.Put(g, "", view(o.at), o.l.Pack(nil, r))
 	// A row that is behind the watermark already waits for the next one.
 	o.due(max(at, o.watermarkNext()))
@@ -481,12 +447,6 @@ func (o *timeSort) watermarkNext() int64 {
 	}
 	return o.c.Watermark() + 1
 }
-
-// OnWatermark is of Timed.
-func (o *timeSort) OnWatermark(_, watermark int64) error { return o.release(watermark) }
-
-// OnTime is of ProcTimed.
-func (o *timeSort) OnTime(now int64) error { return o.release(now - 1) }
 
 func (o *timeSort) release(upTo int64) error {
 	g := o.c.Group(nil)

@@ -1,7 +1,6 @@
 package exec
 
 import (
-	"encoding/binary"
 	"math"
 
 	"github.com/millrace-stream/millrace/row"
@@ -18,15 +17,6 @@ func sortColumns(keys []rel.SortKey) []row.KeyColumn {
 		out[i] = row.KeyColumn{Column: k.Column, Desc: k.Desc, NullsOther: k.NullsLast != k.Desc}
 	}
 	return out
-}
-
-// nextSeq appends the sequence number behind that at the end of last.
-func nextSeq(dst []byte, last string, any bool) []byte {
-	seq := uint64(0)
-	if any && len(last) >= 8 {
-		seq = binary.BigEndian.Uint64([]byte(last[len(last)-8:])) + 1
-	}
-	return binary.BigEndian.AppendUint64(dst, seq)
 }
 
 // topN is PTopN and PLimit: the rows From to To of each partition, in order; equal ones in order of arrival.
@@ -114,14 +104,11 @@ func (o *topN) Process(_ int, r *row.Row) error {
 	}
 	o.at = o.sort.Append(o.at[:0], r)
 	if r.Kind.Adds() {
-		prefix := len(o.at)
-		last, v := o.rows.Before(g, k, string(o.at)+beyond)
-		equal := v != nil && len(last) == prefix+8 && last[:prefix] == string(o.at)
 		if !o.n.Retracts && !o.enters(g, k, to) {
 			return nil
 		}
 		o.before = o.first(g, k, to, o.before[:0])
-		o.at = nextSeq(o.at, last, equal)
+		o.at = behindEqual(o.rows, g, k, o.at)
 		o.rows.Put(g, k, string(o.at), o.in.Pack(nil, r))
 		if !o.n.Retracts {
 			o.evict(g, k, to)

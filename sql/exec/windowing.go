@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 	"math"
 	"slices"
+	"strings"
+	"time"
 
 	"github.com/millrace-stream/millrace/row"
 	"github.com/millrace-stream/millrace/sql/fn"
@@ -120,7 +122,7 @@ func appendEnd(dst []byte, end int64) []byte {
 // in the order of the keys.
 type windowAgg struct {
 	*groups
-	c      Context
+	clock
 	n      *rel.PWindowAgg
 	win    windowing
 	out    *row.Layout
@@ -128,13 +130,14 @@ type windowAgg struct {
 	ofKey  *row.Layout
 	keyRow *row.Row
 	main   *statestore.Windows[string, fn.State]
-	spec   statestore.Spec
 	result *row.Row
 	key    []byte
 	both   []byte // window end and key
 	maps   bool   // there is more than accumulators
 	fires  []firing
 	end    int // word of the window's end, where rows bring it along
+
+	windowKeys windowKeys
 }
 
 type firing struct {
@@ -148,7 +151,8 @@ func newWindowAgg(n *rel.PWindowAgg, c Context) (Operator, error) {
 		return newSessionAgg(n, c)
 	}
 	in := rel.Layout(n.In[0])
-	o := &windowAgg{c: c, n: n, out: rel.Layout(n), keys: row.NewKeyEncoder(in, n.Groups...)}
+	o := &windowAgg{clock: clock{c: c, proc: n.Spec.Proc}, n: n, out: rel.Layout(n), keys: row.NewKeyEncoder(in, n.Groups...)}
+	o.fire = o.release
 	cols := n.Groups
 	if n.Attached {
 		// The start is part of the key: that of a session does not follow from the end.
@@ -160,22 +164,34 @@ func newWindowAgg(n *rel.PWindowAgg, c Context) (Operator, error) {
 		o.win = newWindowing(n.Spec, in, c.Env())
 	}
 	keys := keysOf(o.keys, in, cols).(rowKeys)
-	o.ofKey, o.keyRow = keys.layout, keys.layout.New()
+	o.windowKeys, o.ofKey, o.keyRow = windowKeys{keys}, keys.layout, keys.layout.New()
 	var err error
-	if o.groups, err = newGroups(c, in, n.Aggs, n.Retracts, windowKeys{keys}, o.out, len(n.Groups), 0); err != nil {
+	if o.groups, err = newGroups(c, in, n.Aggs, n.Retracts, o.windowKeys, o.out, len(n.Groups), 0); err != nil {
 		return nil, err
 	}
 	o.maps = len(o.distinct) > 0 || o.values != nil || o.rows != nil
 	codec := statestore.Codec[fn.State](o.agg.codec())
-	spec, open := c.Store(StoreSpec{Name: "windows", Kind: statestore.KindWindows, Key: keys.Schema(), Value: codec.Schema(), Windows: windowsText(n)})
+	spec, open := c.Store(StoreSpec{Name: "windows", Kind: statestore.KindWindows, Key: keys.Schema(), Value: codec.Schema(), Life: o.life(), Windows: windowsText(n)})
 	if open {
-		o.spec = spec
 		if o.main, err = statestore.NewWindows(c.State(), spec, statestore.KeyCodec[string](keys), codec); err != nil {
 			return nil, err
 		}
 	}
 	o.result = o.out.New()
+	if n.Emit.Updates() {
+		return emitting(o)
+	}
 	return o, nil
+}
+
+// life is how long what is kept of a window may be needed.
+func (o *windowAgg) life() time.Duration {
+	return life(o.n.Spec, max(o.n.Emit.AllowLateness, 0))
+}
+
+// life is how long what is kept of a window may be needed: as long as the window, and so many ms behind its end.
+func life(w rel.WindowSpec, behind int64) time.Duration {
+	return time.Duration(w.Size+behind) * time.Millisecond
 }
 
 func windowsText(n *rel.PWindowAgg) string {
@@ -193,23 +209,9 @@ func (o *windowAgg) Start() error {
 
 // arm asks to be called at the end of the earliest window.
 func (o *windowAgg) arm() {
-	end, ok := o.main.Next()
-	if !ok {
-		return
+	if end, ok := o.main.Next(); ok {
+		o.due(o.win.due(end))
 	}
-	if o.n.Spec.Proc {
-		o.c.DueProcessing(o.win.due(end) + 1)
-		return
-	}
-	o.c.Due(o.win.due(end))
-}
-
-// now is how far time has come.
-func (o *windowAgg) now() int64 {
-	if o.n.Spec.Proc {
-		return o.c.Env().Now - 1
-	}
-	return o.c.Watermark()
 }
 
 // Process is of Operator.
@@ -223,7 +225,9 @@ func (o *windowAgg) Process(input int, r *row.Row) error {
 			return
 		}
 		any = true
-		o.one(end, g, r)
+		if o.one(end, g, r) {
+			o.arm()
+		}
 	}
 	if o.n.Attached {
 		one(r.Int64(o.end))
@@ -236,12 +240,11 @@ func (o *windowAgg) Process(input int, r *row.Row) error {
 	return nil
 }
 
-// one adds a row to a window, or takes it out.
-func (o *windowAgg) one(end int64, g statestore.Group, r *row.Row) {
+// one adds a row to a window, or takes it out. first says that it is the first of its key.
+func (o *windowAgg) one(end int64, g statestore.Group, r *row.Row) (first bool) {
 	s, existed := o.main.Update(end, g, view(o.key))
 	if !existed {
 		o.agg.init(s)
-		o.arm()
 	}
 	k := ""
 	if o.maps {
@@ -251,42 +254,25 @@ func (o *windowAgg) one(end int64, g statestore.Group, r *row.Row) {
 	if r.Kind.Adds() {
 		s.W[0]++
 		o.add(g, k, s, r)
-		return
+	} else {
+		s.W[0]--
+		o.retract(g, k, s, r)
 	}
-	s.W[0]--
-	o.retract(g, k, s, r)
+	return !existed
 }
 
-// OnWatermark is of Timed.
-func (o *windowAgg) OnWatermark(_, watermark int64) error { return o.fire(watermark) }
-
-// OnTime is of ProcTimed.
-func (o *windowAgg) OnTime(now int64) error { return o.fire(now - 1) }
-
-func (o *windowAgg) fire(upTo int64) error {
+func (o *windowAgg) release(upTo int64) error {
 	for {
 		end, ok := o.main.Next()
 		if !ok || o.win.due(end) > upTo {
 			break
 		}
-		o.fires = o.fires[:0]
-		if err := o.main.Each(end, func(g statestore.Group, k string, v *fn.State) error {
-			o.fires = append(o.fires, firing{g, k, *v})
-			return nil
-		}); err != nil {
+		fires, err := o.entries(end)
+		if err != nil {
 			return err
 		}
-		slices.SortFunc(o.fires, func(a, b firing) int {
-			if a.key < b.key {
-				return -1
-			}
-			if a.key > b.key {
-				return 1
-			}
-			return 0
-		})
-		for i := range o.fires {
-			f := &o.fires[i]
+		for i := range fires {
+			f := &fires[i]
 			if err := o.c.Atomic(f.g, o.win.instant(end)-1, []byte(f.key), func() error { return o.emit(end, f) }); err != nil {
 				return err
 			}
@@ -297,31 +283,48 @@ func (o *windowAgg) fire(upTo int64) error {
 	return nil
 }
 
-// emit puts out the result of a window and key.
-func (o *windowAgg) emit(end int64, f *firing) error {
+// entries are the keys of a window in order, valid until the next call.
+func (o *windowAgg) entries(end int64) ([]firing, error) {
+	o.fires = o.fires[:0]
+	err := o.main.Each(end, func(g statestore.Group, k string, v *fn.State) error {
+		o.fires = append(o.fires, firing{g, k, *v})
+		return nil
+	})
+	slices.SortFunc(o.fires, func(a, b firing) int { return strings.Compare(a.key, b.key) })
+	return o.fires, err
+}
+
+// forget drops what is kept of a window and key beside its accumulator.
+func (o *windowAgg) forget(end int64, f *firing) {
 	if o.maps {
 		o.both = append(appendEnd(o.both[:0], end), f.key...)
-		defer o.clear(f.g, view(o.both))
+		o.clear(f.g, view(o.both))
 	}
+}
+
+// emit puts out the result of a window and key.
+func (o *windowAgg) emit(end int64, f *firing) error {
+	defer o.forget(end, f)
 	if int64(f.state.W[0]) <= 0 {
 		return nil
 	}
-	fillKey(o.keys, o.ofKey, o.keyRow, f.key, o.out, o.result, len(o.n.Groups))
+	o.fill(end, f.key, f.state)
+	o.result.Kind = row.Insert
+	return o.c.Emit(o.result)
+}
+
+// fill makes the result of a window and key.
+func (o *windowAgg) fill(end int64, key string, s fn.State) {
+	fillKey(o.keys, o.ofKey, o.keyRow, key, o.out, o.result, len(o.n.Groups))
 	var start int64
 	if o.n.Attached {
 		start = o.keyRow.Int64(o.ofKey.Place(len(o.n.Groups)).Index)
 	} else {
 		start = o.win.startOf(end)
 	}
-	o.groups.result(o.result, f.state)
-	o.properties(o.result, start, end)
-	o.result.Kind, o.result.Time = row.Insert, o.win.instant(end)-1
-	return o.c.Emit(o.result)
-}
-
-// properties sets the columns of the window.
-func (o *windowAgg) properties(out *row.Row, start, end int64) {
-	windowProperties(o.n.Props, o.out, len(o.n.Groups)+len(o.n.Aggs), out, &o.win, start, end)
+	o.groups.result(o.result, s)
+	windowProperties(o.n.Props, o.out, len(o.n.Groups)+len(o.n.Aggs), o.result, &o.win, start, end)
+	o.result.Time = o.win.instant(end) - 1
 }
 
 func windowProperties(props []rel.WindowProp, l *row.Layout, first int, out *row.Row, win *windowing, start, end int64) {

@@ -19,11 +19,11 @@ type windowRows struct {
 	key  []byte
 }
 
-func newWindowRows(c Context, name string, l *row.Layout, columns []int, end int) (*windowRows, error) {
+func newWindowRows(c Context, name string, l *row.Layout, columns []int, end int, w rel.WindowSpec) (*windowRows, error) {
 	o := &windowRows{l: l, keys: row.NewKeyEncoder(l, columns...), end: l.Place(end).Index, row: l.New()}
 	keys := keysOf(o.keys, l, columns)
 	codec := statestore.Codec[packed](packedOf(l))
-	spec, open := c.Store(StoreSpec{Name: name, Kind: statestore.KindWindowRows, Key: keys.Schema(), Value: codec.Schema(), Windows: "attached"})
+	spec, open := c.Store(StoreSpec{Name: name, Kind: statestore.KindWindowRows, Key: keys.Schema(), Value: codec.Schema(), Life: life(w, 0), Windows: "attached"})
 	if !open {
 		return o, nil
 	}
@@ -78,7 +78,7 @@ func sortKeys(ks []keyOf) []keyOf {
 
 // windowJoin is PWindowJoin: rows of equal windows and keys, put out at the window's end.
 type windowJoin struct {
-	c     Context
+	clock
 	n     *rel.PWindowJoin
 	win   windowing
 	sides [2]*windowRows
@@ -89,12 +89,12 @@ type windowJoin struct {
 
 func newWindowJoin(n *rel.PWindowJoin, c Context) (Operator, error) {
 	l, r := rel.Layout(n.In[0]), rel.Layout(n.In[1])
-	o := &windowJoin{c: c, n: n, both: bothLayout(l, r), win: newWindowing(n.Spec, nil, c.Env())}
-	o.pair = o.both.New()
+	o := &windowJoin{clock: clock{c: c, proc: n.Spec.Proc}, n: n, both: bothLayout(l, r), win: newWindowing(n.Spec, nil, c.Env())}
+	o.pair, o.fire = o.both.New(), o.release
 	for i, side := range []*row.Layout{l, r} {
 		// The start is part of the key: sessions of one end may have begun at different times.
 		var err error
-		if o.sides[i], err = newWindowRows(c, [...]string{"left", "right"}[i], side, append(slices.Clone(n.Keys[i]), n.Start[i]), n.End[i]); err != nil {
+		if o.sides[i], err = newWindowRows(c, [...]string{"left", "right"}[i], side, append(slices.Clone(n.Keys[i]), n.Start[i]), n.End[i], n.Spec); err != nil {
 			return nil, err
 		}
 	}
@@ -111,25 +111,10 @@ func newWindowJoin(n *rel.PWindowJoin, c Context) (Operator, error) {
 func (o *windowJoin) Start() error {
 	for _, s := range o.sides {
 		if end, ok := s.rows.Next(s.rows.Horizon()); ok {
-			o.due(end)
+			o.due(o.win.due(end))
 		}
 	}
 	return nil
-}
-
-func (o *windowJoin) due(end int64) {
-	if o.n.Spec.Proc {
-		o.c.DueProcessing(o.win.due(end) + 1)
-		return
-	}
-	o.c.Due(o.win.due(end))
-}
-
-func (o *windowJoin) now() int64 {
-	if o.n.Spec.Proc {
-		return o.c.Env().Now - 1
-	}
-	return o.c.Watermark()
 }
 
 // Process is of Operator.
@@ -141,17 +126,11 @@ func (o *windowJoin) Process(input int, r *row.Row) error {
 		return nil
 	}
 	s.add(o.c, r)
-	o.due(end)
+	o.due(o.win.due(end))
 	return nil
 }
 
-// OnWatermark is of Timed.
-func (o *windowJoin) OnWatermark(_, watermark int64) error { return o.fire(watermark) }
-
-// OnTime is of ProcTimed.
-func (o *windowJoin) OnTime(now int64) error { return o.fire(now - 1) }
-
-func (o *windowJoin) fire(upTo int64) error {
+func (o *windowJoin) release(upTo int64) error {
 	for {
 		l, okL := o.sides[0].rows.Next(o.sides[0].rows.Horizon())
 		r, okR := o.sides[1].rows.Next(o.sides[1].rows.Horizon())
@@ -272,7 +251,7 @@ func (o *windowJoin) emit(at int64) error {
 
 // windowRank is PWindowRank: the first rows of each window and partition, put out at the window's end.
 type windowRank struct {
-	c    Context
+	clock
 	n    *rel.PWindowRank
 	win  windowing
 	in   *windowRows
@@ -283,52 +262,34 @@ type windowRank struct {
 
 func newWindowRank(n *rel.PWindowRank, c Context) (Operator, error) {
 	in := rel.Layout(n.In[0])
-	o := &windowRank{c: c, n: n, out: rel.Layout(n), win: newWindowing(n.Spec, nil, c.Env()), sort: row.NewSortEncoder(in, sortColumns(n.Order)...)}
-	o.row = o.out.New()
+	o := &windowRank{clock: clock{c: c, proc: n.Spec.Proc}, n: n, out: rel.Layout(n), win: newWindowing(n.Spec, nil, c.Env()), sort: row.NewSortEncoder(in, sortColumns(n.Order)...)}
+	o.row, o.fire = o.out.New(), o.release
 	var err error
-	o.in, err = newWindowRows(c, "rows", in, append(slices.Clone(n.Partition), n.Start), n.End)
+	o.in, err = newWindowRows(c, "rows", in, append(slices.Clone(n.Partition), n.Start), n.End, n.Spec)
 	return o, err
 }
 
 // Start is of Starter.
 func (o *windowRank) Start() error {
 	if end, ok := o.in.rows.Next(o.in.rows.Horizon()); ok {
-		o.due(end)
+		o.due(o.win.due(end))
 	}
 	return nil
-}
-
-func (o *windowRank) due(end int64) {
-	if o.n.Spec.Proc {
-		o.c.DueProcessing(o.win.due(end) + 1)
-		return
-	}
-	o.c.Due(o.win.due(end))
 }
 
 // Process is of Operator.
 func (o *windowRank) Process(input int, r *row.Row) error {
 	end := r.Int64(o.in.end)
-	now := o.c.Watermark()
-	if o.n.Spec.Proc {
-		now = o.c.Env().Now - 1
-	}
-	if o.win.due(end) <= now {
+	if o.win.due(end) <= o.now() {
 		o.c.Late(input, r)
 		return nil
 	}
 	o.in.add(o.c, r)
-	o.due(end)
+	o.due(o.win.due(end))
 	return nil
 }
 
-// OnWatermark is of Timed.
-func (o *windowRank) OnWatermark(_, watermark int64) error { return o.fire(watermark) }
-
-// OnTime is of ProcTimed.
-func (o *windowRank) OnTime(now int64) error { return o.fire(now - 1) }
-
-func (o *windowRank) fire(upTo int64) error {
+func (o *windowRank) release(upTo int64) error {
 	for {
 		end, ok := o.in.rows.Next(o.in.rows.Horizon())
 		if !ok || o.win.due(end) > upTo {

@@ -66,8 +66,11 @@ func (p *planner) changes(n rel.Physical) rel.Physical {
 		ph.OrderSensitive = arrival(n.Aggs)
 	case *rel.PWindowAgg:
 		ph.Kinds = rel.Inserts
-		if n.Legacy && (n.Emit.EarlyDelay >= 0 || n.Emit.LateDelay >= 0) {
+		if n.Emit.Updates() {
 			ph.Kinds |= rel.Updates
+			if kinds != rel.Inserts {
+				ph.Kinds |= rel.Deletes
+			}
 		}
 		if n.Spec.Kind == rel.Session && !n.Attached && kinds != rel.Inserts && !n.Legacy {
 			insertsOnly("SESSION")
@@ -90,12 +93,14 @@ func (p *planner) changes(n rel.Physical) rel.Physical {
 		insertsOnly("a window join")
 	case *rel.PWindowRank:
 		insertsOnly("Top-N of a window")
+		// Of equal rows the one that arrived first comes first.
+		ph.OrderSensitive = !unique(in[0], slices.Concat(n.Partition, []int{n.Start, n.End}), n.Order)
 	case *rel.PIntervalJoin:
 		insertsOnly("an interval join")
 		ph.OrderSensitive = n.Proc
 	case *rel.POverTime:
 		insertsOnly("OVER ordered by time")
-		ph.OrderSensitive = n.Proc
+		ph.OrderSensitive = n.Proc || n.Frame.Rows && !unique(in[0], n.Partition, n.Order)
 	case *rel.PTimeSort:
 		insertsOnly("ORDER BY time")
 	case *rel.PMatch:
@@ -348,4 +353,13 @@ func (p *planner) form(n rel.Physical, want rel.Form) {
 	for i, in := range ph.In {
 		p.form(in, max(ask(i), rel.NoUpdates))
 	}
+}
+
+// unique says whether no two rows of a node are equal in columns and order.
+func unique(n rel.Physical, columns []int, order []rel.SortKey) bool {
+	named := slices.Clone(columns)
+	for _, k := range order {
+		named = append(named, k.Column)
+	}
+	return slices.ContainsFunc(n.Common().UpsertKeys, func(k []int) bool { return subset(k, named) })
 }

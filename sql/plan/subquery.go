@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/millrace-stream/millrace/row"
+	"github.com/millrace-stream/millrace/sql/fn"
 	"github.com/millrace-stream/millrace/sql/rel"
 )
 
@@ -148,18 +149,17 @@ func (p *planner) semi(in rel.Node, s *rel.Subquery, x []rel.Expr, anti bool) re
 	}
 	lw := in.Schema().Len()
 	cond := p.correlated(preds, lw)
-	for i, e := range x {
-		if i >= cols {
-			break
+	if x != nil {
+		right := make([]rel.Expr, cols)
+		for i := range right {
+			c := column(sub, i)
+			right[i] = rel.NewColumn(c.Typ, lw+i, 0, c.Name, c.At)
 		}
-		c := column(sub, i)
-		var right rel.Expr = rel.NewColumn(c.Typ, lw+i, 0, c.Name, c.At)
-		left, right2, ok := comparable(e, right)
+		equal, ok := p.equals(s, right)
 		if !ok {
-			p.fail(e.Where(), "E3703", "IN compares %s with %s", e.Type(), right.Type()).WithNote("cast one of them")
 			return nil
 		}
-		cond = conjunction(cond, rel.NewCall(row.Boolean(), builtin("="), []rel.Expr{left, right2}, s.At))
+		cond = conjunction(cond, equal)
 	}
 	kind := rel.Semi
 	if anti {
@@ -213,7 +213,7 @@ func (p *planner) correlated(preds []rel.Expr, lw int) (cond rel.Expr) {
 	return cond
 }
 
-// scalars joins the scalar subqueries of expressions and puts columns in their place. Other subqueries there are refused.
+// scalars joins the subqueries of expressions and puts their values in their place.
 func (p *planner) scalars(in rel.Node, exprs []rel.Expr) (rel.Node, []rel.Expr, bool) {
 	ok := true
 	out := make([]rel.Expr, len(exprs))
@@ -227,12 +227,7 @@ func (p *planner) scalars(in rel.Node, exprs []rel.Expr) (rel.Node, []rel.Expr, 
 			if !isSub || !ok {
 				return x
 			}
-			if s.Kind != rel.ScalarQuery {
-				p.fail(s.At, "E3704", "a subquery with IN or EXISTS is supported as a condition of WHERE, alone or with AND").WithNote("write it as a join, or split the query with UNION ALL")
-				ok = false
-				return x
-			}
-			joined, col := p.scalar(in, s)
+			joined, col := p.value(in, s)
 			if joined == nil {
 				ok = false
 				return x
@@ -242,6 +237,152 @@ func (p *planner) scalars(in rel.Node, exprs []rel.Expr) (rel.Node, []rel.Expr, 
 		})
 	}
 	return in, out, ok
+}
+
+// value joins a subquery of an expression; nil after an error, which has been told.
+func (p *planner) value(in rel.Node, s *rel.Subquery) (rel.Node, rel.Expr) {
+	switch {
+	case s.Kind == rel.ScalarQuery:
+		return p.scalar(in, s)
+	case s.Kind == rel.ExistsQuery:
+		return p.existsValue(in, s)
+	case s.Kind == rel.InQuery || s.Kind == rel.AnyQuery && s.Op == "=":
+		return p.inValue(in, s, s.Not)
+	case s.Kind == rel.AllQuery && s.Op == "<>":
+		return p.inValue(in, s, !s.Not)
+	}
+	p.fail(s.At, "E3702", "%s ANY and ALL over a query are not supported", s.Op).WithNote("compare with (SELECT MIN(..) ..) or (SELECT MAX(..) ..)")
+	return nil, nil
+}
+
+// counted is COUNT(*) of a query, and COUNT of its first column.
+func counted(n rel.Node, at rel.Place) rel.Node {
+	t := row.BigInt().NotNull()
+	count := func(name string, args ...rel.Expr) rel.AggCall {
+		return rel.AggCall{Func: builtin("COUNT"), Args: args, Type: t, Name: name, At: at}
+	}
+	return &rel.Aggregate{Base: rel.MakeBase([]string{"rows", "known"}, []*row.Type{t, t}, at), Input: n,
+		Aggs: []rel.AggCall{count("rows"), count("known", column(n, 0))}}
+}
+
+// existsValue is EXISTS as a value: whether a query has rows.
+func (p *planner) existsValue(in rel.Node, s *rel.Subquery) (rel.Node, rel.Expr) {
+	t := row.BigInt().NotNull()
+	n, rows := p.scalar(in, rel.NewSubquery(t.Nullable(true), rel.ScalarQuery, nil, "", false, counted(s.Node, s.At), s.At))
+	if n == nil {
+		return nil, nil
+	}
+	truth := row.Boolean().NotNull()
+	var yes rel.Expr = rel.NewCall(row.Boolean(), builtin(">"), []rel.Expr{rows, rel.NewCast(t, number(0, s.At), false, true, s.At)}, s.At)
+	yes = rel.NewCall(truth, builtin("IS TRUE"), []rel.Expr{yes}, s.At)
+	if s.Not {
+		yes = rel.NewCall(truth, builtin("NOT"), []rel.Expr{yes}, s.At)
+	}
+	return n, yes
+}
+
+// inValue is IN as a value. A row is joined with the distinct rows of the query, and where NULL plays a part with the counts
+// of its rows: x IN (..) is NULL if it is not found and x or some row is NULL. Of a query that reads nothing of the row around
+// it, rows come once it has rows itself, as in Flink.
+func (p *planner) inValue(in rel.Node, s *rel.Subquery, not bool) (rel.Node, rel.Expr) {
+	unknown := nullableAny(s.X) || nullableColumns(s.Node, len(s.X))
+	if unknown && len(s.X) > 1 {
+		p.fail(s.At, "E3704", "IN over several columns that may be NULL is supported as a condition of WHERE, alone or with AND").
+			WithNote("write it as a join, or test the columns with IS NOT NULL in the query")
+		return nil, nil
+	}
+	// add joins a query at the right; cols are the columns of the query in the join.
+	add := func(kind rel.JoinKind, sub rel.Node, with func(cols []rel.Expr) (rel.Expr, bool)) (cols []rel.Expr, ok bool) {
+		if sub = p.decorrelate(sub); sub == nil {
+			return nil, false
+		}
+		sub, preds, ok := p.pullUp(sub)
+		if !ok {
+			return nil, false
+		}
+		ls, rs := in.Schema(), sub.Schema()
+		lw := ls.Len()
+		if len(preds) > 0 {
+			kind = rel.Left
+		}
+		rt := rs.Types
+		if kind == rel.Left {
+			rt = nullable(rt)
+		}
+		for i := range rs.Types {
+			cols = append(cols, rel.NewColumn(rt[i], lw+i, 0, rs.Names[i], s.At))
+		}
+		cond, ok := with(cols)
+		if !ok {
+			return nil, false
+		}
+		in = &rel.Join{Base: rel.MakeBase(slices.Concat(ls.Names, rs.Names), slices.Concat(ls.Types, rt), s.At), Kind: kind,
+			Left: in, Right: sub, Cond: conjunction(p.correlated(preds, lw), cond)}
+		return cols, true
+	}
+	call := func(name string, args ...rel.Expr) rel.Expr {
+		return rel.NewCall(row.Boolean(), builtin(name), args, s.At)
+	}
+	var counts []rel.Expr
+	if unknown {
+		var ok bool
+		if counts, ok = add(rel.Inner, counted(s.Node, s.At), func([]rel.Expr) (rel.Expr, bool) { return nil, true }); !ok {
+			return nil, nil
+		}
+	}
+	qs := s.Node.Schema()
+	k := len(s.X)
+	distinct := &rel.Aggregate{Base: rel.MakeBase(qs.Names[:k], qs.Types[:k], s.At), Input: s.Node, Groups: count(k)}
+	exprs := make([]rel.Expr, k)
+	for i := range exprs {
+		exprs[i] = column(distinct, i)
+	}
+	truth := row.Boolean().NotNull()
+	literal := func(v uint64, text string) rel.Expr {
+		return rel.NewLiteral(truth, fn.Const{X: v}, text, s.At)
+	}
+	found, ok := add(rel.Left, newProject(distinct, append(exprs, literal(1, "TRUE")), append(slices.Clone(qs.Names[:k]), "found"), s.At),
+		func(cols []rel.Expr) (rel.Expr, bool) { return p.equals(s, cols) })
+	if !ok {
+		return nil, nil
+	}
+	typ := truth
+	if unknown {
+		typ = row.Boolean()
+	}
+	value := func(e rel.Expr) rel.Expr {
+		if typ != truth {
+			return rel.NewCast(typ, e, false, true, s.At)
+		}
+		return e
+	}
+	yes, no := value(literal(1, "TRUE")), value(literal(0, "FALSE"))
+	if not {
+		yes, no = no, yes
+	}
+	whens := []rel.When{{Cond: call("IS NOT NULL", found[k]), Then: yes}}
+	if unknown {
+		null := rel.NewLiteral(typ, fn.Const{Null: true}, "NULL", s.At)
+		zero := rel.NewCast(counts[0].Type().NotNull(), number(0, s.At), false, true, s.At)
+		whens = append(whens,
+			rel.When{Cond: call("IS NOT TRUE", call(">", counts[0], zero)), Then: no},
+			rel.When{Cond: call("IS NULL", s.X[0]), Then: null},
+			rel.When{Cond: call("<", counts[1], counts[0]), Then: null})
+	}
+	return in, rel.NewCase(typ, whens, no, s.At)
+}
+
+// equals says that the columns of a query equal the values of IN.
+func (p *planner) equals(s *rel.Subquery, cols []rel.Expr) (cond rel.Expr, ok bool) {
+	for i, e := range s.X {
+		left, right, ok := comparable(e, cols[i])
+		if !ok {
+			p.fail(e.Where(), "E3703", "IN compares %s with %s", e.Type(), cols[i].Type()).WithNote("cast one of them")
+			return nil, false
+		}
+		cond = conjunction(cond, rel.NewCall(row.Boolean(), builtin("="), []rel.Expr{left, right}, s.At))
+	}
+	return cond, true
 }
 
 // scalar joins one scalar subquery; col is its value.

@@ -1,8 +1,10 @@
 package plan
 
 import (
+	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/millrace-stream/millrace/row"
 	"github.com/millrace-stream/millrace/sql/rel"
@@ -71,6 +73,11 @@ func (p *planner) windowTVF(n *rel.WindowTVF) rel.Physical {
 
 // windowAggregate plans GROUP BY window_start, window_end.
 func (p *planner) windowAggregate(n *rel.Aggregate, in rel.Physical, w *window, groups []int, aggs []rel.AggCall, out *rel.Schema) rel.Physical {
+	if p.fires(earlyFire) || p.fires(lateFire) {
+		p.fail(n.At(), "E3206", "an aggregate by window_start and window_end does not fire before or behind the end of its window, and '%s.enabled' or '%s.enabled' is set", earlyFire, lateFire).
+			WithNote("RESET the setting, or use the older form: GROUP BY TUMBLE(ts, INTERVAL ..)")
+		return nil
+	}
 	agg := &rel.PWindowAgg{Aggs: aggs, Retracts: retracts(in), Spec: w.spec, Start: w.start, End: w.end, Attached: true,
 		Emit: rel.EmitOptions{EarlyDelay: -1, LateDelay: -1, AllowLateness: -1}}
 	// Where the columns of the aggregate go in the order start, end, time of the properties.
@@ -272,7 +279,7 @@ func (p *planner) legacyWindow(n *rel.Aggregate, in rel.Physical) rel.Physical {
 			WithNote("use the window functions: FROM TABLE(TUMBLE(..)) and GROUP BY window_start, window_end, GROUPING SETS (..)")
 		return nil
 	}
-	emit, ok := p.emit(n.At())
+	emit, ok := p.emit(&spec, n.At())
 	if !ok {
 		return nil
 	}
@@ -294,9 +301,30 @@ func (p *planner) legacyWindow(n *rel.Aggregate, in rel.Physical) rel.Physical {
 	return p.changes(p.add(agg, alive, w))
 }
 
-// emit reads table.exec.emit.*.
-func (p *planner) emit(at rel.Place) (rel.EmitOptions, bool) {
+// The settings of early and late firing.
+const (
+	earlyFire     = "table.exec.emit.early-fire"
+	lateFire      = "table.exec.emit.late-fire"
+	allowLateness = "table.exec.emit.allow-lateness"
+)
+
+// fires says whether early or late firing is switched on.
+func (p *planner) fires(what string) bool {
+	return strings.EqualFold(p.opts.Config[what+".enabled"], "true")
+}
+
+// emit reads table.exec.emit.* for a window in GROUP BY.
+func (p *planner) emit(spec *rel.WindowSpec, at rel.Place) (rel.EmitOptions, bool) {
 	out := rel.EmitOptions{EarlyDelay: -1, LateDelay: -1, AllowLateness: -1}
+	early, late := p.fires(earlyFire), p.fires(lateFire)
+	if !early && !late {
+		return out, true
+	}
+	if spec.Kind == rel.Session {
+		p.fail(at, "E3206", "SESSION does not fire before or behind its end, and '%s.enabled' or '%s.enabled' is set", earlyFire, lateFire).
+			WithNote("RESET the setting: sessions that merge would have to take results back")
+		return out, false
+	}
 	ok := true
 	ms := func(key string, to *int64) {
 		v := p.opts.Config[key]
@@ -304,21 +332,34 @@ func (p *planner) emit(at rel.Place) (rel.EmitOptions, bool) {
 			return
 		}
 		d, err := row.ParseDuration(v)
-		if err != nil {
+		if err != nil || d < 0 {
+			if err == nil {
+				err = fmt.Errorf("%s is negative", v)
+			}
 			p.fail(at, "E3003", "SET '%s': %s", key, err)
 			ok = false
+			return
 		}
 		*to = d.Milliseconds()
 	}
-	if p.opts.Config["table.exec.emit.early-fire.enabled"] == "true" {
-		out.EarlyDelay = 0
-		ms("table.exec.emit.early-fire.delay", &out.EarlyDelay)
+	delay := func(what string, on bool, to *int64) {
+		if !on {
+			return
+		}
+		if ms(what+".delay", to); *to < 0 && ok {
+			p.fail(at, "E3207", "'%s.enabled' is set, and '%s.delay' is not", what, what).
+				WithNote("SET '%s.delay' = '10 s'; 0 s fires with each row", what)
+			ok = false
+		}
 	}
-	if p.opts.Config["table.exec.emit.late-fire.enabled"] == "true" {
-		out.LateDelay = 0
-		ms("table.exec.emit.late-fire.delay", &out.LateDelay)
-		ms("table.exec.state.ttl", &out.AllowLateness)
+	delay(earlyFire, early, &out.EarlyDelay)
+	delay(lateFire, late, &out.LateDelay)
+	ms("table.exec.state.ttl", &out.AllowLateness)
+	ms(allowLateness, &out.AllowLateness)
+	if late && !spec.Proc && out.AllowLateness <= 0 && ok {
+		p.fail(at, "E3207", "'%s.enabled' is set, and '%s' is not: a window would be gone before it could fire late", lateFire, allowLateness).
+			WithNote("SET '%s' = '1 h', as long as windows are to take late rows", allowLateness)
+		ok = false
 	}
-	ms("table.exec.emit.allow-lateness", &out.AllowLateness)
 	return out, ok
 }

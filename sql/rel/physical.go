@@ -343,6 +343,9 @@ type EmitOptions struct {
 	EarlyDelay, LateDelay, AllowLateness int64
 }
 
+// Updates says whether results come before or behind the end of their window too.
+func (o EmitOptions) Updates() bool { return o.EarlyDelay >= 0 || o.LateDelay >= 0 }
+
 // Plan is a whole script that is ready to run.
 type Plan struct {
 	Sinks    []*PSink
