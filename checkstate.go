@@ -19,12 +19,17 @@ var errNotCompatible = errors.New("this program cannot take over the state: see 
 // CheckState prints what this program would make of the state of the running or stopped app, or of a savepoint
 // (Config.Start.Mode), as a table. It changes nothing. The error says that a start would be refused.
 func CheckState(ctx context.Context, app string, topology func(*processor.Topology), cfg Config, stdout, stderr io.Writer) error {
+	t := processor.New(processor.Defaults{BadInput: DecodePolicy(cfg)})
+	topology(t)
+	return CheckTopologyState(ctx, app, t, cfg, stdout, stderr)
+}
+
+// CheckTopologyState is CheckState for a topology that is made already.
+func CheckTopologyState(ctx context.Context, app string, t *processor.Topology, cfg Config, stdout, stderr io.Writer) error {
 	cfg.App.ID = app
 	if err := cfg.Validate(); err != nil {
 		return err
 	}
-	t := processor.New(processor.Defaults{BadInput: decodePolicy(cfg.Errors.Decode)})
-	topology(t)
 	plan, err := t.Plan()
 	if err != nil {
 		return &TopologyError{err}

@@ -118,6 +118,13 @@ func (e *TopologyError) Unwrap() error { return e.Err }
 // is left. It returns nil after that, a *TopologyError if the topology has faults, and otherwise what made the worker
 // give up.
 func Run(ctx context.Context, app string, topology func(*processor.Topology), cfg Config) error {
+	t := processor.New(processor.Defaults{BadInput: DecodePolicy(cfg)})
+	topology(t)
+	return RunTopology(ctx, app, t, cfg)
+}
+
+// RunTopology is Run for a topology that is made already, with its own default for bad input.
+func RunTopology(ctx context.Context, app string, t *processor.Topology, cfg Config) error {
 	cfg.App.ID = app
 	if app == "" {
 		return errors.New("run: the app needs a name: give one to Run, or set app.id")
@@ -126,8 +133,6 @@ func Run(ctx context.Context, app string, topology func(*processor.Topology), cf
 		return err
 	}
 	log := telemetry.NewLogger(os.Stderr, cfg.Log.Level, cfg.Log.Format)
-	t := processor.New(processor.Defaults{BadInput: decodePolicy(cfg.Errors.Decode)})
-	topology(t)
 	plan, err := t.Plan()
 	if err != nil {
 		return &TopologyError{err}
@@ -196,8 +201,9 @@ func newWorker(cfg Config, opts engine.Options) (*engine.Worker, *telemetry.Metr
 	return worker, metrics, nil
 }
 
-func decodePolicy(name string) processor.Policy {
-	switch name {
+// DecodePolicy is errors.decode as a policy.
+func DecodePolicy(cfg Config) processor.Policy {
+	switch cfg.Errors.Decode {
 	case "fail":
 		return processor.Fail
 	case "skip":

@@ -248,6 +248,12 @@ func keys() []key {
 	return all
 }
 
+// Known says whether a key of that name exists.
+func Known(name string) bool {
+	_, ok := find(name)
+	return ok
+}
+
 // find the key with this name.
 func find(name string) (key, bool) {
 	for _, g := range table {

@@ -1,5 +1,5 @@
-// Command millrace has the tools around Millrace programs: configuration, preflight checks, health check, demo. Programs
-// themselves are Go programs that import the module.
+// Command millrace runs, explains, checks and tests scripts of SQL, and has the tools around all Millrace programs:
+// configuration, preflight checks, state, health check, demo. Programs that are no SQL are Go programs that import the module.
 package main
 
 import (
@@ -43,7 +43,11 @@ func run(ctx context.Context, args, environ []string, stdout, stderr io.Writer) 
 	root.SetOut(stdout)
 	root.SetErr(stderr)
 	err := root.ExecuteContext(ctx)
-	if err != nil {
+	var script scriptError
+	switch {
+	case errors.As(err, &script):
+		fmt.Fprint(stderr, script.list.Text())
+	case err != nil:
 		fmt.Fprintf(stderr, "millrace: %v\n", err)
 	}
 	return exitCode(err)
@@ -52,7 +56,7 @@ func run(ctx context.Context, args, environ []string, stdout, stderr io.Writer) 
 func newRootCommand(environ []string) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "millrace",
-		Short: "Tools for Millrace, stateful stream processing on Kafka",
+		Short: "Stateful stream processing on Kafka: SQL, and tools for programs",
 		// Errors are printed by run, once.
 		SilenceErrors: true,
 		SilenceUsage:  true,
@@ -80,12 +84,16 @@ func newRootCommand(environ []string) *cobra.Command {
 		newDeadLetterCommand(environ),
 		newDemoCommand(),
 		newDoctorCommand(environ),
+		newExplainCommand(environ),
 		newHealthcheckCommand(),
+		newPlanCommand(environ),
 		newRescaleCommand(environ),
 		newResumeCommand(environ),
+		newRunCommand(environ),
 		newSavepointCommand(environ),
 		newStateCommand(environ),
 		newStopCommand(environ),
+		newTestCommand(environ),
 		newTxnCommand(environ),
 		newVersionCommand(),
 	)

@@ -162,8 +162,11 @@ func (c *appCall) ask(question string) (yes bool, err error) {
 }
 
 // writeJSON writes one indented object.
-func (c *appCall) writeJSON(v any) error {
-	enc := json.NewEncoder(c.out)
+func (c *appCall) writeJSON(v any) error { return writeJSON(c.out, v) }
+
+// writeJSON writes an indented JSON value.
+func writeJSON(w io.Writer, v any) error {
+	enc := json.NewEncoder(w)
 	enc.SetEscapeHTML(false)
 	enc.SetIndent("", "  ")
 	return enc.Encode(v)

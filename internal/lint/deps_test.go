@@ -50,6 +50,7 @@ var level = map[string]int{
 	"processor/cep":           4,
 	"internal/drive":          4,
 	"internal/onbroker":       4,
+	"internal/embedded":       1,
 	"processor/processortest": 5,
 	"internal/telemetry":      4,
 	"configs":                 4,
@@ -74,7 +75,7 @@ var level = map[string]int{
 	// The front doors.
 	".":             6,
 	"internal/demo": 7,
-	"cmd":           8,
+	"cmd":           9,
 	"examples":      8,
 	// Helpers of tests and programs around them.
 	"internal/testutil": 0,
@@ -96,9 +97,9 @@ type home struct {
 }
 
 var homes = []home{
-	{"github.com/twmb/franz-go/pkg/kfake", []string{"internal/demo", "internal/onbroker", "examples", "test"}, true,
-		"the fake broker serves the demo, examples and tests"},
-	{"github.com/twmb/franz-go", []string{"txn", "doctor", "internal/demo", "internal/onbroker", "examples", "test"}, true,
+	{"github.com/twmb/franz-go/pkg/kfake", []string{"internal/demo", "internal/embedded", "internal/onbroker", "examples", "test"}, true,
+		"the fake broker serves the demo, run --embedded, examples and tests"},
+	{"github.com/twmb/franz-go", []string{"txn", "doctor", "internal/demo", "internal/embedded", "internal/onbroker", "examples", "test"}, true,
 		"only the Kafka border speaks to brokers: the engine must stay free of a client's types"},
 	{"github.com/klauspost/compress", []string{"checkpoint"}, true,
 		"one format of savepoints knows how it is compressed"},

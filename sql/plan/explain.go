@@ -7,9 +7,19 @@ import (
 	"github.com/millrace-stream/millrace/sql/rel"
 )
 
-// Explain is the text of EXPLAIN: the operators of each sink, inputs below and indented, with what they give. A node that is
-// read twice is written once.
+// Explain is the text of EXPLAIN: Text and the warnings.
 func Explain(p *rel.Plan) string {
+	var b strings.Builder
+	b.WriteString(Text(p))
+	for _, w := range p.Warnings {
+		fmt.Fprintf(&b, "warning %s: %s\n", w.Code, w.Message)
+	}
+	return b.String()
+}
+
+// Text is the operators of each sink, inputs below and indented, with what they give. A node that is read twice is written
+// once.
+func Text(p *rel.Plan) string {
 	var b strings.Builder
 	e := explainer{b: &b, numbers: map[rel.Physical]int{}, readers: map[rel.Physical]int{}}
 	for _, s := range p.Sinks {
@@ -20,9 +30,6 @@ func Explain(p *rel.Plan) string {
 			b.WriteByte('\n')
 		}
 		e.node(s, 0)
-	}
-	for _, w := range p.Warnings {
-		fmt.Fprintf(&b, "warning %s: %s\n", w.Code, w.Message)
 	}
 	return b.String()
 }
@@ -109,4 +116,44 @@ func dist(n rel.Physical) string {
 		return "keyed(" + strings.Join(names, ", ") + ")"
 	}
 	return ""
+}
+
+// Operator is an operator of a plan for programs. One that is read twice stands twice.
+type Operator struct {
+	// ID names its state, "" if it has none.
+	ID   string `json:"id,omitempty"`
+	Text string `json:"text"`
+	// Changes are the kinds of rows that it gives, as "I,U after"; Keys the columns that identify a row.
+	Changes string     `json:"changes"`
+	Keys    [][]string `json:"keys,omitempty"`
+	// Distribution is how its rows lie on subtasks: "single", "keyed(a, b)" or "".
+	Distribution string     `json:"distribution,omitempty"`
+	Inputs       []Operator `json:"inputs,omitempty"`
+}
+
+// Operators are the sinks of a plan with what is below them.
+func Operators(p *rel.Plan) []Operator {
+	var out []Operator
+	for _, s := range p.Sinks {
+		out = append(out, operatorOf(s))
+	}
+	return out
+}
+
+func operatorOf(n rel.Physical) Operator {
+	c := n.Common()
+	o := Operator{ID: c.Id, Text: n.String(), Changes: Kinds(c.Kinds, c.Form), Distribution: dist(n)}
+	if c.Kinds != rel.Inserts {
+		for _, k := range c.UpsertKeys {
+			var names []string
+			for _, col := range k {
+				names = append(names, c.Out.Names[col])
+			}
+			o.Keys = append(o.Keys, names)
+		}
+	}
+	for _, in := range c.In {
+		o.Inputs = append(o.Inputs, operatorOf(in))
+	}
+	return o
 }
