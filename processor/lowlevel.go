@@ -45,6 +45,9 @@ func (c *SubtaskContext) Subtask() Subtask {
 // Source is the topic and the partition that a decoder is for; "", 0 for other parts.
 func (c *SubtaskContext) Source() (topic string, partition int32) { return c.topic, c.partition }
 
+// CountSkipped counts a record that a decoder gave up without an error.
+func (c *SubtaskContext) CountSkipped() { c.b.x.CountSkipped() }
+
 func (c *SubtaskContext) scope() *builder { return c.b }
 
 // SubtaskScope is a context that belongs to one subtask.

@@ -59,14 +59,7 @@ func AssignEventTime[T any](from Flow[T], id string, s WatermarkStrategy[T], o .
 
 func assign[T any](b *builder, n *node, s *WatermarkStrategy[T], next step[T]) step[T] {
 	op := b.op(n)
-	l := task.AssignerLayout{ID: n.id, Bound: roundUp(s.MaxOutOfOrder), Idle: roundUp(s.Idle)}
-	if !emitsByTimer(n.inputs) {
-		for i, in := range b.sub.inputs {
-			if reads(n, in) {
-				l.Inputs = append(l.Inputs, i)
-			}
-		}
-	}
+	l := task.AssignerLayout{ID: n.id, Bound: roundUp(s.MaxOutOfOrder), Idle: roundUp(s.Idle), Inputs: b.partitionsBefore(n)}
 	var gens []generated[T]
 	var v T // of the record that runs, for OnEvent
 	if s.Watermarks != nil {
@@ -118,10 +111,24 @@ func roundUp(d time.Duration) int64 {
 	return ms
 }
 
+// partitionsBefore are the inputs whose partitions an operator that makes watermarks keeps apart; none where values may
+// come from timers.
+func (b *builder) partitionsBefore(n *node) (inputs []int) {
+	if emitsByTimer(n.inputs) {
+		return nil
+	}
+	for i, in := range b.sub.inputs {
+		if reads(n, in) {
+			inputs = append(inputs, i)
+		}
+	}
+	return inputs
+}
+
 // emitsByTimer says that what comes from these nodes may come from timers or windows.
 func emitsByTimer(nodes []*node) bool {
 	for _, n := range nodes {
-		if n.timed && n.kind != "assign-event-time" || n.source == nil && emitsByTimer(n.inputs) {
+		if n.timed && n.kind != "assign-event-time" && n.kind != "retime" || n.source == nil && emitsByTimer(n.inputs) {
 			return true
 		}
 	}

@@ -65,6 +65,8 @@ func NewSession(o Options) *Session {
 type App struct {
 	Plan     *rel.Plan
 	Topology *processor.Topology
+	// Settings are what the tables say of the Kafka cluster, as keys of the configuration: see connector.Source.
+	Settings map[string]string
 }
 
 // Script reads a script, whose INSERTs become one app. name is that of the file, for messages. The list has all errors,
@@ -95,8 +97,13 @@ func (s *Session) Read(name, text string) ([]*rel.Sink, diag.List) {
 			continue
 		}
 		sinks = append(sinks, r.Sinks...)
-		if r.Node != nil && s.o.Collect != nil {
+		switch {
+		case r.Node == nil:
+		case s.o.Collect != nil:
 			sinks = append(sinks, Collected(r.Node))
+		default:
+			at := r.Node.At()
+			errs.Add(diag.New(at.Source, at.Span, "E3708", "a query alone has nowhere to put its rows").WithHint("write INSERT INTO a table SELECT ..., or run it in the shell"))
 		}
 	}
 	errs.Sort()
@@ -122,17 +129,19 @@ func (s *Session) App(sinks []*rel.Sink) (*App, diag.List) {
 	if err != nil {
 		return nil, append(list, asDiag(fmt.Errorf("SET 'table.exec.source.idle-timeout': %w", err)))
 	}
-	top, err := compile.Plan(p, compile.Options{Connectors: s.o.Connectors, Default: s.o.Default, Collect: s.o.Collect, Zone: zone, OneSubtask: s.o.OneSubtask, BadInput: s.o.BadInput, Watch: s.o.Watch, Idle: idle, Seed: s.o.Seed})
+	app, err := compile.Plan(p, compile.Options{Connectors: s.o.Connectors, Default: s.o.Default, Collect: s.o.Collect, Zone: zone, OneSubtask: s.o.OneSubtask, BadInput: s.o.BadInput, Watch: s.o.Watch, Idle: idle, Seed: s.o.Seed})
 	if err != nil {
 		return nil, append(list, asDiag(err))
 	}
-	return &App{p, top}, list
+	return &App{p, app.Topology, app.Settings}, list
 }
 
 // Plan plans sinks.
 func (s *Session) Plan(sinks []*rel.Sink) (*rel.Plan, diag.List) {
 	p, errs := plan.Script(sinks, plan.Options{Config: s.Config, Table: s.traits, Exchange: !s.o.OneSubtask, Without: s.o.Without})
-	return p, errs
+	list := diag.List(errs)
+	list.Sort()
+	return p, list
 }
 
 // Zone is table.local-time-zone.

@@ -111,7 +111,11 @@ func (a *Assigner) move() (moved bool) {
 			continue
 		}
 		idle = false
-		w = min(w, s.watermark)
+		m := s.watermark
+		if s.part != nil && s.part.watermark == never { // it has ended
+			m = never
+		}
+		w = min(w, m)
 	}
 	moved = idle != a.node.Idle
 	a.node.Idle = idle

@@ -59,6 +59,9 @@ func (x *Exec) SourcePartition() int32 {
 // CountLate counts a late record.
 func (x *Exec) CountLate() { x.t.c.late++ }
 
+// CountSkipped counts a record that was given up.
+func (x *Exec) CountSkipped() { x.t.skipped++ }
+
 // Buf returns an empty, never nil slice; what is appended to it becomes the key or value of an output with Keep.
 func (x *Exec) Buf() []byte { return x.t.arena.buf() }
 

@@ -4,8 +4,10 @@ package compile
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"time"
 
@@ -49,14 +51,28 @@ type compiler struct {
 	o     Options
 	top   *processor.Topology
 	nodes map[rel.Physical]stream
-	// scans are those of each table; merged is what they are where they differ.
-	scans  map[string][]*rel.PScan
-	merged map[string]*rel.PScan
-	ids    map[string]int
+	// scans are those of each table; merged is the one that has what all of them have.
+	scans    map[string][]*rel.PScan
+	merged   map[string]*rel.PScan
+	readings map[*rel.PScan]*reading
+	// readers are the tables of each topic that is read; common are the topics that several read.
+	readers map[string][]*reading
+	common  map[string]processor.Stream[*common]
+	ids     map[string]int
+	// settings of the cluster, and the table that named each first.
+	settings map[string]string
+	settled  map[string]*catalog.Table
+}
+
+// App is a plan that is ready to run.
+type App struct {
+	Topology *processor.Topology
+	// Settings are what the tables say of the cluster: see connector.Source.
+	Settings map[string]string
 }
 
 // Plan makes the topology of a plan. An error is a *diag.Error with the place of what cannot be run.
-func Plan(p *rel.Plan, o Options) (*processor.Topology, error) {
+func Plan(p *rel.Plan, o Options) (*App, error) {
 	if o.Zone == nil {
 		o.Zone = row.UTC()
 	}
@@ -64,8 +80,11 @@ func Plan(p *rel.Plan, o Options) (*processor.Topology, error) {
 		o.BadInput = processor.Fail
 	}
 	c := &compiler{o: o, top: processor.New(processor.Defaults{BadInput: o.BadInput}), nodes: map[rel.Physical]stream{},
-		scans: map[string][]*rel.PScan{}, merged: map[string]*rel.PScan{}, ids: map[string]int{}}
-	c.readScans(p)
+		scans: map[string][]*rel.PScan{}, merged: map[string]*rel.PScan{}, readings: map[*rel.PScan]*reading{}, readers: map[string][]*reading{},
+		common: map[string]processor.Stream[*common]{}, ids: map[string]int{}, settings: map[string]string{}, settled: map[string]*catalog.Table{}}
+	if err := c.readScans(p); err != nil {
+		return nil, err
+	}
 	for i, s := range p.Sinks {
 		if err := c.sink(i, s); err != nil {
 			return nil, err
@@ -74,7 +93,25 @@ func Plan(p *rel.Plan, o Options) (*processor.Topology, error) {
 	if err := c.top.Validate(); err != nil {
 		return nil, fmt.Errorf("compile plan: %w", err)
 	}
-	return c.top, nil
+	return &App{c.top, c.settings}, nil
+}
+
+// settle takes what a table says of the cluster: there is one for an app.
+func (c *compiler) settle(n rel.Node, t *catalog.Table, settings map[string]string) error {
+	for _, k := range slices.Sorted(maps.Keys(settings)) {
+		v := settings[k]
+		if was, ok := c.settings[k]; ok && was != v {
+			shown := fmt.Sprintf("%q and %q", was, v)
+			if strings.Contains(k, "password") {
+				shown = "two values"
+			}
+			return fail(n, "E3710", fmt.Errorf("tables %s and %s differ in %s: %s; all tables of a script lie on one Kafka cluster, which is reached in one way", c.settled[k].Path, t.Path, k, shown))
+		}
+		if c.settled[k] == nil {
+			c.settings[k], c.settled[k] = v, t
+		}
+	}
+	return nil
 }
 
 // Connector is that of a table.

@@ -148,6 +148,9 @@ func (c *compiler) sink(i int, n *rel.PSink) error {
 		if err != nil {
 			return fail(n, "E3702", fmt.Errorf("write table %s: %w", n.Table.Path, err))
 		}
+		if err := c.settle(n, n.Table, sink.Settings); err != nil {
+			return err
+		}
 		id = clean("sink-" + n.Table.Path.Name)
 	case c.o.Collect == nil:
 		return fail(n, "E3708", errors.New("a query alone has nowhere to put its rows; write INSERT INTO a table, or run it in the shell"))
@@ -160,6 +163,14 @@ func (c *compiler) sink(i int, n *rel.PSink) error {
 	if n.Table != nil && n.Changes == catalog.Upsert {
 		in = in.Filter(func(r *row.Row) bool { return r.Kind != row.UpdateBefore })
 	}
-	processor.ToRaw(in, processor.RawSink[*row.Row]{Topic: sink.Topic, ID: c.unique(id), Open: sink.Open})
+	var o []processor.Option
+	if sink.OnError != 0 {
+		o = append(o, processor.OnError(sink.OnError))
+	}
+	if sink.External != nil {
+		processor.ToExternal(in, processor.ExternalSink[*row.Row]{ID: c.unique(id), Encode: sink.Open, Open: sink.External}, o...)
+		return nil
+	}
+	processor.ToRaw(in, processor.RawSink[*row.Row]{Topic: sink.Topic, ID: c.unique(id), Open: sink.Open}, o...)
 	return nil
 }

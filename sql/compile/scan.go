@@ -7,6 +7,7 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/millrace-stream/millrace/connector"
 	"github.com/millrace-stream/millrace/processor"
@@ -16,8 +17,9 @@ import (
 	"github.com/millrace-stream/millrace/sql/rel"
 )
 
-// readScans finds the scans of each table: a topic is read once, whatever a plan reads of it.
-func (c *compiler) readScans(p *rel.Plan) {
+// readScans finds the scans of each table, and the tables of each topic: a topic is read once, whatever a plan reads of it.
+func (c *compiler) readScans(p *rel.Plan) error {
+	var order []*rel.PScan
 	seen := map[rel.Node]bool{}
 	for _, s := range p.Sinks {
 		rel.Walk(s, func(n rel.Node) bool {
@@ -27,11 +29,47 @@ func (c *compiler) readScans(p *rel.Plan) {
 			seen[n] = true
 			if scan, ok := n.(*rel.PScan); ok {
 				key := tableKey(scan)
+				if c.scans[key] == nil {
+					order = append(order, scan)
+				}
 				c.scans[key] = append(c.scans[key], scan)
 			}
 			return true
 		})
 	}
+	for _, scan := range order {
+		r, err := c.read(c.whole(scan))
+		if err != nil {
+			return err
+		}
+		for _, topic := range r.source.Topics {
+			c.readers[topic] = append(c.readers[topic], r)
+		}
+	}
+	return nil
+}
+
+// whole is the scan that has all that is read of the table of a scan.
+func (c *compiler) whole(n *rel.PScan) *rel.PScan {
+	key := tableKey(n)
+	if w := c.merged[key]; w != nil {
+		return w
+	}
+	all := c.scans[key]
+	first, merged := all[0], false
+	for _, s := range all {
+		if !same(s, all[0]) {
+			merged = true
+		}
+		if s.Rowtime >= 0 && first.Rowtime < 0 {
+			first = s
+		}
+	}
+	if merged {
+		first = mergeScans(first, all)
+	}
+	c.merged[key] = first
+	return first
 }
 
 // tableKey tells apart what is read by itself.
@@ -56,33 +94,15 @@ func sameExprs(a, b []rel.Expr) bool {
 // scan reads a table. Where it is read in several ways, one source has all columns that are wanted, and each way is a step
 // behind it.
 func (c *compiler) scan(n *rel.PScan) (stream, error) {
-	all := c.scans[tableKey(n)]
-	first := all[0]
-	merged := false
-	for _, s := range all {
-		if !same(s, first) {
-			merged = true
-		}
-		if s.Rowtime >= 0 && first.Rowtime < 0 {
-			first = s
-		}
-	}
-	if !merged {
-		if n != first {
-			return c.node(first)
-		}
+	whole := c.whole(n)
+	if n == whole {
 		return c.source(n)
 	}
-	key := tableKey(n)
-	whole := c.merged[key]
-	if whole == nil {
-		whole = mergeScans(first, all)
-		c.merged[key] = whole
-		s, err := c.source(whole)
-		if err != nil {
-			return stream{}, err
-		}
-		c.nodes[whole] = s
+	if same(n, whole) {
+		return c.node(whole)
+	}
+	if _, err := c.node(whole); err != nil {
+		return stream{}, err
 	}
 	part := &rel.PCalc{Phys: rel.Phys{Base: n.Base, In: []rel.Physical{whole}, Traits: n.Traits}}
 	at := func(i int) rel.Expr {
@@ -134,43 +154,110 @@ func mergeScans(first *rel.PScan, all []*rel.PScan) *rel.PScan {
 	return &m
 }
 
-// source makes the source of a scan.
+// source makes the source of a scan that has all that is read of its table.
 func (c *compiler) source(n *rel.PScan) (stream, error) {
-	layout := rel.Layout(n)
-	conn, err := c.o.Connector(n.Table, n.Options)
+	r, err := c.read(n)
 	if err != nil {
-		return stream{}, fail(n, "E3701", err)
-	}
-	source, err := conn.Source(connector.Table{Table: n.Table, Options: n.Options, Columns: n.Columns, Layout: layout, Zone: c.o.Zone})
-	if err != nil {
-		return stream{}, fail(n, "E3702", fmt.Errorf("read table %s: %w", n.Table.Path, err))
-	}
-	// Once at plan time, for the errors.
-	if _, err := newScan(n, layout, c.planEnv()); err != nil {
 		return stream{}, err
 	}
+	if r.source.Generate != nil {
+		return c.generate(r)
+	}
+	var own []string
+	var parts []stream
+	for _, topic := range r.source.Topics {
+		if len(c.readers[topic]) < 2 {
+			own = append(own, topic)
+			continue
+		}
+		s, err := c.shared(topic)
+		if err != nil {
+			return stream{}, err
+		}
+		parts = append(parts, c.part(r, topic, s))
+	}
+	if len(own) > 0 {
+		parts = append(parts, processor.FromRaw(c.top, processor.RawTopic[*row.Row]{Topics: own, ID: c.id(n, "scan"), Idle: r.idle, Start: r.source.Start, End: r.source.End,
+			Open: func(ctx *processor.SubtaskContext) (processor.Decoder[*row.Row], error) { return c.decoder(ctx, r) }}, c.sourceOptions(r.source.OnError)...))
+	}
+	if len(parts) == 1 {
+		return parts[0], nil
+	}
+	all := make([]flow, len(parts))
+	for i, p := range parts {
+		all[i] = p
+	}
+	return processor.Union(all[0], all[1:]...), nil
+}
+
+func (c *compiler) sourceOptions(onError processor.Policy) []processor.Option {
 	var o []processor.Option
 	if c.o.OneSubtask {
 		o = append(o, processor.Parallelism(1))
 	}
-	return processor.FromRaw(c.top, processor.RawTopic[*row.Row]{Topics: source.Topics, ID: c.id(n, "scan"), Idle: cmp.Or(source.Idle, c.o.Idle), Start: source.Start,
-		Open: func(ctx *processor.SubtaskContext) (processor.Decoder[*row.Row], error) {
-			d, err := newScan(n, layout, c.envOf(ctx))
-			if err != nil {
-				return nil, err
-			}
-			d.ctx = ctx
-			if c.o.Watch != nil {
-				d.watch = func(time, before int64) { c.o.Watch(n.Table, time, before, d.highest) }
-			}
-			d.in, err = source.Open(ctx)
-			return d, err
-		}}, o...), nil
+	if onError != 0 {
+		o = append(o, processor.OnError(onError))
+	}
+	return o
+}
+
+// reading is a table as it is read: by one scan that has all that is wanted of it.
+type reading struct {
+	scan   *rel.PScan
+	layout *row.Layout
+	source *connector.Source
+	idle   time.Duration
+}
+
+// read asks the connector of a scan for its source.
+func (c *compiler) read(n *rel.PScan) (*reading, error) {
+	if r := c.readings[n]; r != nil {
+		return r, nil
+	}
+	r := &reading{scan: n, layout: rel.Layout(n)}
+	conn, err := c.o.Connector(n.Table, n.Options)
+	if err != nil {
+		return nil, fail(n, "E3701", err)
+	}
+	r.source, err = conn.Source(connector.Table{Table: n.Table, Options: n.Options, Columns: n.Columns, Layout: r.layout, Zone: c.o.Zone})
+	if err != nil {
+		return nil, fail(n, "E3702", fmt.Errorf("read table %s: %w", n.Table.Path, err))
+	}
+	r.source.Idle = cmp.Or(r.source.Idle, c.o.Idle)
+	r.idle = cmp.Or(r.source.Idle, c.o.Idle)
+	if err := c.settle(n, n.Table, r.source.Settings); err != nil {
+		return nil, err
+	}
+	// Once at plan time, for the errors.
+	if _, err := newScan(n, r.layout, c.planEnv()); err != nil {
+		return nil, err
+	}
+	c.readings[n] = r
+	return r, nil
+}
+
+// decoder makes the decoder of a partition.
+func (c *compiler) decoder(ctx *processor.SubtaskContext, r *reading) (*scanDecoder, error) {
+	d, err := newScan(r.scan, r.layout, c.envOf(ctx))
+	if err != nil {
+		return nil, err
+	}
+	c.watch(d, r)
+	d.now = ctx.Now
+	d.in, err = r.source.Open(ctx)
+	return d, err
+}
+
+// watch sets what tests and checks want to know.
+func (c *compiler) watch(d *scanDecoder, r *reading) {
+	if c.o.Watch != nil {
+		d.watch = func(time, before int64) { c.o.Watch(r.scan.Table, time, before, d.highest) }
+	}
 }
 
 // scanDecoder is the decoder of one partition of a table, with its computed columns, event time and watermark.
 type scanDecoder struct {
-	ctx    *processor.SubtaskContext
+	now    func() int64
 	in     connector.Decoder
 	env    *fn.Env
 	layout *row.Layout
@@ -228,9 +315,14 @@ func newScan(n *rel.PScan, layout *row.Layout, env *fn.Env) (*scanDecoder, error
 	return d, nil
 }
 
+// begin forgets the record before; timestamp is that of the one that follows.
+func (d *scanDecoder) begin(timestamp int64) {
+	d.used, d.mark, d.timestamp = 0, processor.NoTime, timestamp
+}
+
 // Decode is of processor.Decoder.
 func (d *scanDecoder) Decode(r *processor.SourceRecord) (int64, error) {
-	d.used, d.mark, d.timestamp = 0, processor.NoTime, r.Timestamp
+	d.begin(r.Timestamp)
 	if r.Timestamp < 0 {
 		d.timestamp = processor.NoTime
 	}
@@ -245,7 +337,7 @@ func (d *scanDecoder) Decode(r *processor.SourceRecord) (int64, error) {
 	}
 	first := d.rows[0]
 	if d.early > 0 {
-		d.env.Now = d.ctx.Now()
+		d.env.Now = d.now()
 		d.env.Arena.Reset()
 		for _, f := range d.computed[:d.early] {
 			f(first, first)
