@@ -1,7 +1,6 @@
 package format
 
 import (
-	"encoding/base64"
 	"fmt"
 	"math"
 	"slices"
@@ -48,16 +47,9 @@ const (
 
 // rowNode is a value that is read into a column of a row.
 type rowNode struct {
-	name   string
-	typ    *row.Type
-	kind   row.Kind
-	column int
-	at     int    // of the word or view
-	words  uint8  // 1 or 2, 0 for a view
-	plain  uint64 // the bit of the view in Row.Plain
-	seen   uint64 // rowReader.objects when the field was there
+	readColumn
+	seen uint64 // rowReader.objects when the field was there
 
-	stamp  *stampText
 	object *rowObject // of a ROW
 	inner  *row.Row   // what the fields of a ROW or the element of an ARRAY, MAP or MULTISET is read into
 	elem   *rowNode
@@ -81,15 +73,9 @@ func (d *rowReader) newObject(l *row.Layout, columns []RowColumn) (*rowObject, e
 }
 
 func (d *rowReader) setNode(n *rowNode, name string, t *row.Type, l *row.Layout, column int) error {
-	p := l.Place(column)
-	*n = rowNode{name: name, typ: t, kind: t.Kind(), column: column, at: p.Index, words: p.Words}
-	if p.Bank == row.Views && p.Index < 64 {
-		n.plain = 1 << uint(p.Index)
-	}
+	*n = rowNode{readColumn: newReadColumn(name, t, l, column, d.iso)}
 	var err error
 	switch n.kind {
-	case row.KindTimestamp, row.KindTimestampLTZ:
-		n.stamp = newStampText(t, d.iso)
 	case row.KindArray:
 		n.list = row.NewArrayBuilder(t)
 		err = d.setElem(n, t.Elem())
@@ -270,21 +256,6 @@ func (d *rowReader) missing(o *rowObject, src []byte, i int, object uint64) *JSO
 	return nil
 }
 
-func (n *rowNode) set(r *row.Row, x uint64) {
-	r.W[n.at] = x
-	r.ClearNull(n.column)
-}
-
-func (n *rowNode) setBytes(r *row.Row, b []byte, plain bool) {
-	r.S[n.at] = b
-	r.ClearNull(n.column)
-	if plain {
-		r.Plain |= n.plain
-	} else {
-		r.Plain &^= n.plain
-	}
-}
-
 // value reads the value at src[i].
 func (d *rowReader) value(n *rowNode, src []byte, i, left int, r *row.Row) (int, *JSONError) {
 	if i >= len(src) {
@@ -357,7 +328,7 @@ func (d *rowReader) value(n *rowNode, src []byte, i, left int, r *row.Row) (int,
 	if err != nil {
 		return end, err
 	}
-	if !d.parse(n, text, r) {
+	if !n.parse(&d.buf, text, r) {
 		return i, wanted(src, i, n.want())
 	}
 	return end, nil
@@ -432,6 +403,9 @@ func (d *rowReader) integer(n *rowNode, src []byte, i int, r *row.Row) (int, *JS
 
 // cut is the integer in front of the fraction of a number, if the type takes that.
 func (n *rowNode) cut(s []byte) (neg bool, u uint64, ok bool) {
+	if n.kind == row.KindTinyInt || n.kind == row.KindSmallInt {
+		return false, 0, false // as in Flink, even for 1.0
+	}
 	if s[0] == '-' {
 		neg, s = true, s[1:]
 	}
@@ -439,28 +413,12 @@ func (n *rowNode) cut(s []byte) (neg bool, u uint64, ok bool) {
 	if whole {
 		return neg, u, fits
 	}
-	if n.kind == row.KindTinyInt || n.kind == row.KindSmallInt {
-		return false, 0, false
-	}
 	if i := slices.Index(s, '.'); i > 0 && !slices.ContainsFunc(s, func(c byte) bool { return c|0x20 == 'e' }) {
 		u, _, fits = integral(s[:i])
 		return neg, u, fits
 	}
 	f, err := strconv.ParseFloat(view(s), 64)
 	return neg, uint64(f), err == nil && f < 1<<63
-}
-
-// fits says whether the integer type has v.
-func (n *rowNode) fits(v int64) bool {
-	switch n.kind {
-	case row.KindInt, row.KindIntervalMonth:
-		return int64(int32(v)) == v
-	case row.KindSmallInt:
-		return int64(int16(v)) == v
-	case row.KindTinyInt:
-		return int64(int8(v)) == v
-	}
-	return true
 }
 
 // scalar is the text of a string, number, true or false.
@@ -486,83 +444,6 @@ func (d *rowReader) scalar(n *rowNode, src []byte, i int) (text []byte, end int,
 		return nil, i, wanted(src, i, n.want())
 	}
 	return src[i:end], end, err
-}
-
-// parse reads text as the type.
-func (d *rowReader) parse(n *rowNode, text []byte, r *row.Row) bool {
-	switch n.kind {
-	case row.KindTimestamp, row.KindTimestampLTZ:
-		ms, nanos, ok := n.stamp.read(text)
-		if !ok {
-			return false
-		}
-		n.set(r, uint64(ms))
-		if n.words == 2 {
-			r.W[n.at+1] = uint64(nanos)
-		}
-		return true
-	case row.KindDate:
-		days, rest, ok := readDate(text, false)
-		if !ok || len(rest) > 0 {
-			return false
-		}
-		n.set(r, uint64(days))
-		return true
-	case row.KindTime:
-		ms, _, rest, ok := readClock(text, false)
-		if !ok || len(rest) > 0 {
-			return false
-		}
-		n.set(r, uint64(ms%row.MsPerDay))
-		return true
-	case row.KindBinary, row.KindVarBinary:
-		at := len(d.buf)
-		b, err := base64.StdEncoding.AppendDecode(d.buf, text)
-		if err != nil {
-			return false
-		}
-		d.buf = b
-		n.setBytes(r, b[at:len(b):len(b)], false)
-		return true
-	}
-	text = trimJava(text)
-	switch n.kind {
-	case row.KindBoolean:
-		var x uint64
-		if readBool(text) {
-			x = 1
-		}
-		n.set(r, x)
-		return true
-	case row.KindFloat, row.KindDouble:
-		size := 64
-		if n.kind == row.KindFloat {
-			size = 32
-		}
-		f, err := row.ParseDouble(text, size)
-		if err != nil {
-			return false
-		}
-		n.set(r, math.Float64bits(f))
-		return true
-	case row.KindDecimal:
-		v, null, ok := readDec(text, n.typ)
-		if !ok || null {
-			r.SetNull(n.column)
-			return ok
-		}
-		n.set(r, v.Lo)
-		if n.words == 2 {
-			r.W[n.at+1] = uint64(v.Hi)
-		}
-		return true
-	}
-	v, err := strconv.ParseInt(view(text), 10, 64)
-	if err != nil || !n.fits(v) {
-		return false
-	}
-	n.set(r, uint64(v))
-	return true
 }
 
 // element reads an element of an ARRAY or a value of a MAP into n.inner.
@@ -677,28 +558,4 @@ func (d *rowReader) rowOf(n *rowNode, src []byte, i, left int, r *row.Row) (int,
 	d.buf = n.rows.Append(d.buf)
 	n.setBytes(r, d.buf[at:len(d.buf):len(d.buf)], false)
 	return i, nil
-}
-
-// want says what a column takes.
-func (n *rowNode) want() string {
-	t := n.typ.Text()
-	switch n.kind {
-	case row.KindChar, row.KindVarChar:
-		return "want text for a " + t
-	case row.KindTimestamp, row.KindTimestampLTZ:
-		return "want text such as " + n.stamp.example() + " for a " + t + " (a number has no unit: declare it BIGINT and convert it with TO_TIMESTAMP_LTZ)"
-	case row.KindDate:
-		return "want text such as 2024-01-31 for a DATE"
-	case row.KindTime:
-		return "want text such as 23:59:59 for a " + t
-	case row.KindBinary, row.KindVarBinary:
-		return "want base64 text for " + t
-	case row.KindBoolean:
-		return "want true or false for a BOOLEAN"
-	case row.KindArray:
-		return "want an array for " + t
-	case row.KindMap, row.KindMultiset, row.KindRow:
-		return "want an object for " + t
-	}
-	return "want a number for " + t + " in its range"
 }

@@ -63,9 +63,6 @@ func readClock(b []byte, short bool) (ms, nanos int64, rest []byte, ok bool) {
 		for ; i < len(b) && i <= 9 && b[i]-'0' <= 9; i++ {
 			nanos = nanos*10 + int64(b[i]-'0')
 		}
-		if i == 1 {
-			return 0, 0, nil, false
-		}
 		nanos *= int64(tens[10-i])
 		ms += nanos / 1e6
 		nanos %= 1e6
