@@ -29,8 +29,11 @@ var level = map[string]int{
 	"internal/failpoint": 0,
 	"internal/near":      0,
 	// What data and state look like.
-	"format":     1,
-	"statestore": 1,
+	"format":                1,
+	"format/internal/cells": 1,
+	"format/registry":       2,
+	"format/avro":           3,
+	"statestore":            1,
 	// Where checkpoints are kept.
 	"checkpoint/blob":          1,
 	"checkpoint/blob/blobtest": 2,
@@ -99,6 +102,12 @@ type home struct {
 var homes = []home{
 	{"github.com/twmb/franz-go/pkg/kfake", []string{"internal/demo", "internal/embedded", "internal/onbroker", "examples", "test"}, true,
 		"the fake broker serves the demo, run --embedded, examples and tests"},
+	{"github.com/twmb/franz-go/pkg/sr", []string{"format/registry"}, true,
+		"one client of schema registries, with one way to try again"},
+	{"software.sslmate.com/src/go-pkcs12", []string{"format/registry"}, true,
+		"stores of certificates are read where a table names them"},
+	{"github.com/twmb/avro", []string{"format/avro"}, true,
+		"one codec of Avro"},
 	{"github.com/twmb/franz-go", []string{"txn", "doctor", "internal/demo", "internal/embedded", "internal/onbroker", "examples", "test"}, true,
 		"only the Kafka border speaks to brokers: the engine must stay free of a client's types"},
 	{"github.com/klauspost/compress", []string{"checkpoint"}, true,
