@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 
 	"github.com/millrace-stream/millrace/connector"
 	"github.com/millrace-stream/millrace/processor"
@@ -138,8 +139,12 @@ func (s *Session) App(sinks []*rel.Sink) (*App, diag.List) {
 
 // Plan plans sinks.
 func (s *Session) Plan(sinks []*rel.Sink) (*rel.Plan, diag.List) {
-	p, errs := plan.Script(sinks, plan.Options{Config: s.Config, Table: s.traits, Exchange: !s.o.OneSubtask, Without: s.o.Without})
-	list := diag.List(errs)
+	late, list := s.LateSinks(sinks)
+	if list.Err() != nil {
+		return nil, list
+	}
+	p, errs := plan.Script(slices.Concat(sinks, late), plan.Options{Config: s.Config, Table: s.traits, Exchange: !s.o.OneSubtask, Without: s.o.Without})
+	list = append(list, errs...)
 	list.Sort()
 	return p, list
 }

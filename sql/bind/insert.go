@@ -7,6 +7,7 @@ import (
 	"github.com/millrace-stream/millrace/row"
 	"github.com/millrace-stream/millrace/sql/ast"
 	"github.com/millrace-stream/millrace/sql/catalog"
+	"github.com/millrace-stream/millrace/sql/diag"
 	"github.com/millrace-stream/millrace/sql/fn"
 	"github.com/millrace-stream/millrace/sql/rel"
 )
@@ -167,6 +168,86 @@ func (b *binder) sinkInto(t *catalog.Table, n rel.Node, columns, static []int, v
 	}
 	s := n.Schema()
 	return &rel.Sink{Base: rel.MakeBase(s.Names, s.Types, b.place(at)), Input: n, Table: t, Columns: columns, Options: options}
+}
+
+// LateSinks are the writes of late rows to the tables that 'late-records' of the tables below sinks name. A column of such
+// a table is the column of its name of the table that is read; there is at least one, and others are NULL.
+func (s *Session) LateSinks(sinks []*rel.Sink) ([]*rel.Sink, diag.List) {
+	var out []*rel.Sink
+	errs := &diag.List{}
+	seen := map[string]bool{}
+	for _, sink := range sinks {
+		timed := map[*catalog.Table]bool{}
+		rel.Walk(sink, func(n rel.Node) bool {
+			if w, ok := n.(*rel.Watermark); ok {
+				rel.Walk(w.Input, func(n rel.Node) bool {
+					if scan, ok := n.(*rel.Scan); ok {
+						timed[scan.Table] = true
+					}
+					return true
+				})
+			}
+			scan, ok := n.(*rel.Scan)
+			if !ok {
+				return true
+			}
+			to := scan.Options[rel.LateRecords]
+			key := scan.Table.Path.String() + " " + to
+			if to == "" || seen[key] {
+				return true
+			}
+			seen[key] = true
+			at := scan.At()
+			b := &binder{session: s, src: at.Source, errs: errs, catalog: scan.Table.Path.Catalog, database: scan.Table.Path.Database}
+			if l := b.lateSink(scan, to, timed[scan.Table], at.Span); l != nil {
+				out = append(out, l)
+			}
+			return true
+		})
+	}
+	return out, *errs
+}
+
+func (b *binder) lateSink(scan *rel.Scan, to string, timed bool, at ast.Span) *rel.Sink {
+	from := scan.Table
+	if !timed {
+		b.errorf(at, "E2132", "table %q has '%s' and no watermark, so that none of its rows is ever late", from.Path.Name, rel.LateRecords).
+			WithHint("declare WATERMARK FOR a time column, or drop the option")
+		return nil
+	}
+	name := ast.Name{Span: at}
+	for _, p := range strings.Split(to, ".") {
+		name.Parts = append(name.Parts, ast.Ident{Span: at, Name: p})
+	}
+	p, ok := b.path(name)
+	if !ok {
+		return nil
+	}
+	t := b.session.Store.Table(p)
+	switch {
+	case t == nil:
+		b.unknownTable(name, p)
+		return nil
+	case t == from:
+		b.errorf(at, "E2132", "table %q has itself as '%s': its late rows would come again, and be late again", from.Path.Name, rel.LateRecords)
+		return nil
+	}
+	n := &rel.LateRows{Table: from}
+	n.Pos = b.place(at)
+	var columns []int
+	for _, c := range written(t) {
+		if i := from.Column(t.Columns[c].Name); i >= 0 {
+			columns = append(columns, c)
+			n.Out.Names = append(n.Out.Names, t.Columns[c].Name)
+			n.Out.Types = append(n.Out.Types, from.Columns[i].Type.WithMark(row.NoMark))
+		}
+	}
+	if columns == nil {
+		b.errorf(at, "E2132", "table %q, which is to take the late rows of %q, has no column of the same name", t.Path.Name, from.Path.Name).
+			WithNote("%s", "its columns are filled by name")
+		return nil
+	}
+	return b.sinkInto(t, n, columns, nil, nil, t.Options, at, at)
 }
 
 func schemaText(s *rel.Schema) string {

@@ -59,6 +59,8 @@ type compiler struct {
 	readers map[string][]*reading
 	common  map[string]processor.Stream[*common]
 	ids     map[string]int
+	late    map[*rel.PLateRows]*lateTable
+	carries map[*rel.PExchange][]*lateTable
 	// settings of the cluster, and the table that named each first.
 	settings map[string]string
 	settled  map[string]*catalog.Table
@@ -85,8 +87,9 @@ func Plan(p *rel.Plan, o Options) (*App, error) {
 	if err := c.readScans(p); err != nil {
 		return nil, err
 	}
+	c.readLate(p)
 	for i, s := range p.Sinks {
-		if err := c.sink(i, s); err != nil {
+		if err := c.sinks(i, s); err != nil {
 			return nil, err
 		}
 	}
@@ -224,7 +227,11 @@ func (c *compiler) inputs(n rel.Physical) ([]processor.Flow[*row.Row], error) {
 func (c *compiler) make(n rel.Physical) (stream, error) {
 	switch n := n.(type) {
 	case *rel.PScan:
-		return c.scan(n)
+		s, err := c.scan(n)
+		if err != nil || n != c.whole(n) {
+			return s, err
+		}
+		return c.carry(n, s), nil
 	case *rel.PValues:
 		return c.values(n)
 	}

@@ -18,7 +18,7 @@ import (
 func (c *compiler) operator(n rel.Physical, ins []flow) (stream, error) {
 	var failed error
 	s := processor.Transform(ins, c.id(n, "op"), func(ctx *context) {
-		o := &opContext{ctx: ctx, env: c.envOf(ctx)}
+		o := &opContext{ctx: ctx, env: c.envOf(ctx), carried: carriedOf(ctx)}
 		op, err := exec.New(n, o)
 		if err != nil {
 			failed = err
@@ -51,13 +51,15 @@ func (c *compiler) operator(n rel.Physical, ins []flow) (stream, error) {
 	if failed != nil {
 		return s, fail(n, "E3707", failed)
 	}
+	c.lateFrom(n, s)
 	return s, nil
 }
 
 // opContext is exec.Context in a subtask, or at plan time.
 type opContext struct {
-	ctx *context
-	env *fn.Env
+	ctx     *context
+	env     *fn.Env
+	carried *carried
 }
 
 func (o *opContext) Store(s exec.StoreSpec) (statestore.Spec, bool) {
@@ -86,7 +88,10 @@ func (o *opContext) Atomic(g statestore.Group, at int64, key []byte, f func() er
 	return o.ctx.Atomic(g, at, key, f)
 }
 
-func (o *opContext) Late(int, *row.Row) { o.ctx.CountLate() }
+func (o *opContext) Late(int, *row.Row) {
+	o.ctx.CountLate()
+	o.carried.send(o.ctx)
+}
 
 // exchange sends rows to the subtask of their key, as packed rows.
 func (c *compiler) exchange(n *rel.PExchange, ins []flow) (stream, error) {
@@ -98,15 +103,30 @@ func (c *compiler) exchange(n *rel.PExchange, ins []flow) (stream, error) {
 	} else if n.Partitions > 0 {
 		o = append(o, processor.Parallelism(n.Partitions))
 	}
-	return processor.ExchangeBy(ins[0], c.id(n, "rp"), processor.Exchange[*row.Row]{
-		KeySchema: keys.Schema(), ValueSchema: layout.Schema(),
-		Writer: func(*processor.SubtaskContext) (processor.ExchangeWriter[*row.Row], error) {
-			return &rowWriter{layout, row.NewKeyEncoder(layout, n.Keys...)}, nil
+	late := c.carries[n]
+	s := processor.ExchangeBy(ins[0], c.id(n, "rp"), processor.Exchange[*row.Row]{
+		KeySchema: keys.Schema(), ValueSchema: layout.Schema() + carrySchema(late),
+		Writer: func(ctx *processor.SubtaskContext) (processor.ExchangeWriter[*row.Row], error) {
+			w := rowWriter{layout, row.NewKeyEncoder(layout, n.Keys...)}
+			if late == nil {
+				return &w, nil
+			}
+			return &carryWriter{rowWriter: w, late: late, carried: carriedOf(ctx)}, nil
 		},
-		Reader: func(*processor.SubtaskContext) (processor.ExchangeReader[*row.Row], error) {
-			return &rowReader{layout, layout.New()}, nil
+		Reader: func(ctx *processor.SubtaskContext) (processor.ExchangeReader[*row.Row], error) {
+			d := rowReader{layout, layout.New()}
+			if late == nil {
+				return &d, nil
+			}
+			own := &carryReader{rowReader: d, late: late}
+			readersOf(ctx, n)[d.r] = own
+			return own, nil
 		},
-	}, o...), nil
+	}, o...)
+	if late == nil {
+		return s, nil
+	}
+	return c.carryOn(n, s), nil
 }
 
 type rowWriter struct {
@@ -128,6 +148,28 @@ func (d *rowReader) Read(_, payload []byte, at int64) (*row.Row, error) {
 	}
 	d.r.Time = at
 	return d.r, nil
+}
+
+// sinks is sink, for late rows by the operators that they come from: these may be of different sub-topologies.
+func (c *compiler) sinks(i int, n *rel.PSink) error {
+	at := n.In[0]
+	for len(at.Common().In) > 0 {
+		at = at.Common().In[0]
+	}
+	l, ok := at.(*rel.PLateRows)
+	if !ok {
+		return c.sink(i, n)
+	}
+	for _, s := range c.late[l].streams {
+		for at := n.In[0]; at != rel.Physical(l); at = at.Common().In[0] {
+			delete(c.nodes, at)
+		}
+		c.nodes[l] = s
+		if err := c.sink(i, n); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // sink writes rows to a table, or to what collects the rows of a bare SELECT.

@@ -45,7 +45,7 @@ func (p *planner) changes(n rel.Physical) rel.Physical {
 			norm.Kinds, norm.UpsertKeys = all, [][]int{key}
 			return p.add(norm, slices.Clone(p.info[n].alive), nil)
 		}
-	case *rel.PValues:
+	case *rel.PValues, *rel.PLateRows:
 		ph.Kinds = rel.Inserts
 	case *rel.PCalc:
 		ph.Kinds = kinds

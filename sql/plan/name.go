@@ -156,6 +156,8 @@ func meaningOf(n rel.Physical) (kind, meaning string) {
 			cols = append(cols, col.Name+" "+col.Type.Plain().String())
 		}
 		return "scan", fmt.Sprint(n.Table.Path, cols, options(n.Options, "connector", "topic", "topic-pattern", "format", "value.format", "key.format"), exprs(n.Computed), n.Rowtime, Canonical(n.Watermark), n.Changes)
+	case *rel.PLateRows:
+		return "", fmt.Sprint("late ", n.Table.Path)
 	case *rel.PValues:
 		var rows []string
 		for _, r := range n.Rows {

@@ -34,6 +34,8 @@ func (p *planner) node(n rel.Node) rel.Physical {
 	switch n := n.(type) {
 	case *rel.Scan, *rel.Watermark:
 		return p.scan(n)
+	case *rel.LateRows:
+		return p.changes(p.add(&rel.PLateRows{Phys: like(n), Table: n.Table}, nil, nil))
 	case *rel.Values:
 		return p.add(&rel.PValues{Phys: like(n), Rows: n.Rows}, nil, nil)
 	case *rel.Project:
@@ -92,7 +94,7 @@ func (p *planner) scan(n rel.Node) rel.Physical {
 			alive[i] = true
 		}
 	}
-	out.LateRowTable = s.Options["late-records"]
+	out.LateRowTable = s.Options[rel.LateRecords]
 	if exprs == nil {
 		return p.changes(p.add(out, alive, nil))
 	}

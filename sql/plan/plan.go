@@ -36,7 +36,7 @@ type Traits struct {
 
 // Script plans the sinks of a script: one app.
 func Script(sinks []*rel.Sink, opts Options) (*rel.Plan, []*diag.Error) {
-	p := &planner{opts: opts, info: map[rel.Physical]*info{}}
+	p := &planner{opts: opts, info: map[rel.Physical]*info{}, late: lateColumns(sinks)}
 	out := &rel.Plan{Config: opts.Config}
 	for _, s := range sinks {
 		if phys := p.sink(s); phys != nil {
@@ -61,6 +61,10 @@ type planner struct {
 	errs     []*diag.Error
 	warnings []rel.Warning
 	info     map[rel.Physical]*info
+	// late are the columns of tables that are written where rows come too late.
+	late map[*catalog.Table][]string
+	// drops has the tables above which an operator drops late rows.
+	drops map[*catalog.Table]bool
 }
 
 // info is what the planner knows of a physical node beside its traits.
@@ -101,6 +105,36 @@ func (p *planner) ttl(hint *time.Duration) time.Duration {
 		return 0
 	}
 	return d
+}
+
+// lateColumns are the columns of tables that their late rows are written with.
+func lateColumns(sinks []*rel.Sink) map[*catalog.Table][]string {
+	out := map[*catalog.Table][]string{}
+	for _, s := range sinks {
+		rel.Walk(s.Input, func(n rel.Node) bool {
+			if l, ok := n.(*rel.LateRows); ok {
+				out[l.Table] = append(out[l.Table], l.Out.Names...)
+			}
+			return true
+		})
+	}
+	return out
+}
+
+// tableOf is the table that a scan with its computed columns and watermark reads; nil if n is something else.
+func tableOf(n rel.Node) *catalog.Table {
+	for {
+		switch x := n.(type) {
+		case *rel.Watermark:
+			n = x.Input
+		case *rel.Project:
+			n = x.Input
+		case *rel.Scan:
+			return x.Table
+		default:
+			return nil
+		}
+	}
 }
 
 // builtin is a function that the planner itself puts in.

@@ -2,7 +2,10 @@ package plan
 
 import (
 	"fmt"
+	"slices"
 
+	"github.com/millrace-stream/millrace/row"
+	"github.com/millrace-stream/millrace/sql/catalog"
 	"github.com/millrace-stream/millrace/sql/rel"
 )
 
@@ -14,13 +17,60 @@ const (
 	ZeroDelay      = "W14" // the watermark allows no disorder
 	SingleSubtask  = "W15" // all rows go through one subtask
 	ArrivalOrder   = "W16" // the result depends on the order of arrival
+	NoWatermark    = "W18" // a table with times has no watermark, and what reads it keeps state for ever or goes by processing time
+	NeverLate      = "W17" // late rows are asked for where no operator drops any
 )
 
 // preflight notes the classic mistakes.
 func (p *planner) preflight(plan *rel.Plan) {
+	p.drops = map[*catalog.Table]bool{}
+	for _, s := range plan.Sinks {
+		rel.Walk(s, func(n rel.Node) bool {
+			if rel.DropsLate(n.(rel.Physical)) {
+				rel.Walk(n, func(n rel.Node) bool {
+					if scan, ok := n.(*rel.PScan); ok {
+						p.drops[scan.Table] = true
+					}
+					return true
+				})
+			}
+			return true
+		})
+	}
 	seen := map[rel.Physical]bool{}
 	for _, s := range plan.Sinks {
 		p.look(s, seen)
+	}
+	if !slices.ContainsFunc(p.warnings, func(w rel.Warning) bool {
+		return w.Code == ProcessingTime || w.Code == Unbounded || w.Code == UnboundedJoin
+	}) {
+		return
+	}
+	told := map[*catalog.Table]bool{}
+	for _, s := range plan.Sinks {
+		rel.Walk(s, func(n rel.Node) bool {
+			if scan, ok := n.(*rel.PScan); ok && !told[scan.Table] {
+				told[scan.Table] = true
+				p.timeless(scan)
+			}
+			return true
+		})
+	}
+}
+
+// timeless notes a table of events that has a column with a time and no watermark.
+func (p *planner) timeless(n *rel.PScan) {
+	t := n.Table
+	if t.Watermark != nil || n.Changes != catalog.Append {
+		return
+	}
+	for i := range t.Columns {
+		c := &t.Columns[i]
+		if c.Kind != catalog.Computed && (c.Type.Kind() == row.KindTimestamp || c.Type.Kind() == row.KindTimestampLTZ) {
+			p.warn(n.At(), NoWatermark, fmt.Sprintf("table %s has no watermark, so that no window and no join on a time interval can go by %s: WATERMARK FOR %s AS %s - INTERVAL '5' SECOND",
+				t.Path, c.Name, c.Name, c.Name))
+			return
+		}
 	}
 }
 
@@ -45,6 +95,10 @@ func (p *planner) look(n rel.Physical, seen map[rel.Physical]bool) {
 		if w, ok := n.Watermark.(*rel.Column); ok && w.Index == n.Rowtime {
 			p.warn(n.At(), ZeroDelay, fmt.Sprintf("the watermark of %s is the time itself, so a row that is a ms older than the one before it is late: WATERMARK FOR %s AS %s - INTERVAL '5' SECOND",
 				n.Table.Path, n.Out.Names[n.Rowtime], n.Out.Names[n.Rowtime]))
+		}
+	case *rel.PLateRows:
+		if !p.drops[n.Table] {
+			p.warn(n.At(), NeverLate, fmt.Sprintf("table %s has '%s', and no operator here drops late rows: nothing is written there", n.Table.Path, rel.LateRecords))
 		}
 	case *rel.PGroupAgg:
 		if n.TTL == 0 && len(n.Groups) > 0 {

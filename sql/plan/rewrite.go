@@ -255,6 +255,9 @@ func (p *planner) pruned(n rel.Node, need []bool) (out rel.Node, to []int) {
 		want := slices.Clone(need)
 		want[n.Column] = true
 		columns(n.Expr, want)
+		for _, name := range p.late[tableOf(n)] { // they are written if the row is late
+			want[slices.Index(n.Out.Names, name)] = true
+		}
 		in, inTo := p.pruned(n.Input, want)
 		c := *n
 		c.Input, c.Column, c.Expr = in, inTo[n.Column], rel.Remap(n.Expr, mapped(inTo))

@@ -15,6 +15,9 @@ import (
 func (n *Scan) Children() []Node { return nil }
 
 // Children is of Node.
+func (n *LateRows) Children() []Node { return nil }
+
+// Children is of Node.
 func (n *Watermark) Children() []Node { return []Node{n.Input} }
 
 // Children is of Node.
@@ -64,6 +67,9 @@ func (n *Sink) Children() []Node { return []Node{n.Input} }
 
 // WithChildren is of Node.
 func (n *Scan) WithChildren([]Node) Node { return n }
+
+// WithChildren is of Node.
+func (n *LateRows) WithChildren([]Node) Node { return n }
 
 // WithChildren is of Node.
 func (n *Watermark) WithChildren(in []Node) Node {
@@ -447,6 +453,9 @@ func (n *WindowTVF) String() string { return "WindowTVF " + n.text(n.Input.Schem
 
 // String is the word of SQL.
 func (k SetKind) String() string { return [...]string{"UNION", "INTERSECT", "EXCEPT"}[k] }
+
+// String is of Node.
+func (n *LateRows) String() string { return "LateRows of " + n.Table.Path.String() }
 
 // String is of Node.
 func (n *SetOp) String() string { return n.Kind.String() + flag(" ALL", n.All) }

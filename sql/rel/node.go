@@ -142,6 +142,16 @@ type Aggregate struct {
 	TTL    *time.Duration
 }
 
+// LateRecords is the option of a table that names the table to which its late rows go.
+const LateRecords = "late-records"
+
+// LateRows is the rows of a table that come too late for an operator, with those columns of it that the schema names: what
+// its option 'late-records' writes to another table.
+type LateRows struct {
+	Base
+	Table *catalog.Table
+}
+
 // WindowKind is the shape of windows.
 type WindowKind uint8
 

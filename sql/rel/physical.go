@@ -101,6 +101,11 @@ type (
 		Changes      catalog.Changes
 		LateRowTable string // 'late-records'
 	}
+	// PLateRows is LateRows.
+	PLateRows struct {
+		Phys
+		Table *catalog.Table
+	}
 	// PValues gives rows once, at the first start.
 	PValues struct {
 		Phys
@@ -331,6 +336,31 @@ type (
 		Key     []int           // PRIMARY KEY as columns of the input
 	}
 )
+
+// DropsLate says whether an operator drops rows that come too late for it.
+func DropsLate(n Physical) bool {
+	switch n := n.(type) {
+	case *PWindowAgg:
+		return !n.Spec.Proc
+	case *PWindow:
+		return n.Spec.Kind == Session && !n.Spec.Proc
+	case *PWindowJoin:
+		return !n.Spec.Proc
+	case *PWindowRank:
+		return !n.Spec.Proc
+	case *PIntervalJoin:
+		return !n.Proc
+	case *POverTime:
+		return !n.Proc
+	case *PTimeSort:
+		return !n.Proc
+	case *PDedup:
+		return !n.Proc && !n.Last
+	case *PMatch:
+		return !n.Proc
+	}
+	return false
+}
 
 // LookupKey: see PLookupJoin.
 type LookupKey struct {

@@ -65,6 +65,13 @@ func (p *PScan) WithChildren(in []Node) Node {
 }
 
 // WithChildren is of Node.
+func (p *PLateRows) WithChildren(in []Node) Node {
+	c := *p
+	c.In = physical(in)
+	return &c
+}
+
+// WithChildren is of Node.
 func (p *PValues) WithChildren(in []Node) Node {
 	c := *p
 	c.In = physical(in)
@@ -275,6 +282,9 @@ func (p *PScan) String() string {
 	return line("Scan "+p.Table.Path.String(), "columns "+tableColumns(p.Table, p.Columns), part("computed", Texts(p.Computed)),
 		part("time", rt), part("watermark", wm), part("late to", p.LateRowTable))
 }
+
+// String is of Node.
+func (p *PLateRows) String() string { return "LateRows of " + p.Table.Path.String() }
 
 // String is of Node.
 func (p *PValues) String() string {

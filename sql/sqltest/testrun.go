@@ -49,7 +49,7 @@ type TestResult struct {
 	Updated bool
 }
 
-// Run runs the tests of a file one after the other: row by row, again with a restart after each row, and over three
+// Run runs the tests of a file one after the other: row by row, again with exchanges and a restart after each row, and over three
 // partitions where the result does not depend on the order in which rows come. The error is that of a file that cannot
 // be read or written.
 func (f *TestFile) Run(o TestOptions) ([]TestResult, error) {
@@ -195,7 +195,7 @@ func (r *testRun) open() error {
 	for name, real := range r.o.Connectors {
 		tables[name] = &testTables{real, r.found}
 	}
-	r.s = sql.NewSession(sql.Options{Env: r.env, Connectors: tables, Config: r.f.Set, Functions: r.o.Functions, OneSubtask: r.mode != Parallel,
+	r.s = sql.NewSession(sql.Options{Env: r.env, Connectors: tables, Config: r.f.Set, Functions: r.o.Functions, OneSubtask: r.mode == ByLine,
 		Watch: func(t *catalog.Table, time, before, after int64) {
 			if time <= before {
 				r.behind++
