@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/millrace-stream/millrace/internal/record"
 	"github.com/millrace-stream/millrace/txn"
 )
 
@@ -32,6 +33,10 @@ type Input struct {
 	StateDir          string        // "" = skip
 	MinFreeBytes      int64         // in StateDir, default 1 GiB
 	Sample            int           // newest records to look at in each partition, default 50
+
+	// Look gets the sampled records of the inputs and the partition counts of the topics that are there, and adds checks
+	// of its own; nil = none.
+	Look func(records map[record.TopicPartition][]record.Record, partitions map[string]int) []Check
 }
 
 // SubTopology is what one sub-topology reads and writes. Internal topics are left out.
@@ -106,8 +111,9 @@ type run struct {
 	in      Input
 	cluster *txn.Cluster
 	brokers int
-	topics  map[string]txn.TopicInfo // those that exist and may be seen
-	samples map[string][]sampled     // by input topic
+	topics  map[string]txn.TopicInfo                  // those that exist and may be seen
+	samples map[string][]sampled                      // by input topic
+	records map[record.TopicPartition][]record.Record // the same, for Input.Look
 	report  Report
 }
 
@@ -139,6 +145,7 @@ func Run(ctx context.Context, in Input) Report {
 		r.keys()
 		r.markers()
 		r.clock(time.Now())
+		r.look()
 	} else {
 		for _, name := range []string{
 			checkVersions, checkTransaction, checkReplication, checkTopics, checkPartitions, checkPermissions, checkKeys,
@@ -149,6 +156,18 @@ func Run(ctx context.Context, in Input) Report {
 	}
 	r.stateDir()
 	return r.report
+}
+
+// look makes the checks of the caller.
+func (r *run) look() {
+	if r.in.Look == nil {
+		return
+	}
+	partitions := map[string]int{}
+	for name, t := range r.topics {
+		partitions[name] = int(t.Partitions)
+	}
+	r.report.Checks = append(r.report.Checks, r.in.Look(r.records, partitions)...)
 }
 
 func (r *run) add(name string, s Status, found string, do ...string) {

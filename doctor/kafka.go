@@ -272,7 +272,7 @@ const sampleTime = 5 * time.Second
 
 // sample reads the newest records of all inputs.
 func (r *run) sample(ctx context.Context) {
-	r.samples = make(map[string][]sampled)
+	r.samples, r.records = make(map[string][]sampled), make(map[record.TopicPartition][]record.Record)
 	var tps []record.TopicPartition
 	for _, t := range r.inputs() {
 		for p := range r.topics[t.Name].Partitions {
@@ -317,6 +317,9 @@ func (r *run) sample(ctx context.Context) {
 			for _, rec := range f.Records {
 				if !rec.Control && rec.Offset < end[f.TopicPartition] {
 					r.samples[f.Topic] = append(r.samples[f.Topic], sampled{f.Partition, rec.Offset, rec.Key, rec.Timestamp})
+					if r.in.Look != nil {
+						r.records[f.TopicPartition] = append(r.records[f.TopicPartition], rec)
+					}
 				}
 				if rec.Offset >= end[f.TopicPartition]-1 {
 					delete(add, f.TopicPartition)

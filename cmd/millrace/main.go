@@ -80,6 +80,7 @@ func newRootCommand(environ []string) *cobra.Command {
 	})
 	root.AddCommand(
 		newAppCommand(environ),
+		newCheckCommand(environ),
 		newConfigCommand(environ),
 		newDeadLetterCommand(environ),
 		newDemoCommand(),
@@ -91,6 +92,7 @@ func newRootCommand(environ []string) *cobra.Command {
 		newResumeCommand(environ),
 		newRunCommand(environ),
 		newSavepointCommand(environ),
+		newShellCommand(environ),
 		newStateCommand(environ),
 		newStopCommand(environ),
 		newTestCommand(environ),
