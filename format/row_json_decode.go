@@ -49,6 +49,8 @@ const (
 type rowNode struct {
 	readColumn
 	seen uint64 // rowReader.objects when the field was there
+	// span says that the value is only checked and where it lies is kept, in a BIGINT: see spanOf.
+	span bool
 
 	object *rowObject // of a ROW
 	inner  *row.Row   // what the fields of a ROW or the element of an ARRAY, MAP or MULTISET is read into
@@ -131,7 +133,7 @@ func (d *rowReader) start(data []byte) bool {
 	return err == nil && wantEnd(data, i) == nil
 }
 
-// object reads the object at src[i] into the columns of r, all of which are NULL.
+// object reads the object at src[i] into the columns of r. Columns whose fields are missing stay as they are.
 func (d *rowReader) object(o *rowObject, src []byte, i, left int, r *row.Row) (int, *JSONError) {
 	if left == 0 {
 		return i, tooDeep(i)
@@ -266,6 +268,11 @@ func (d *rowReader) value(n *rowNode, src []byte, i, left int, r *row.Row) (int,
 		r.SetNull(n.column)
 		return scanLiteral(src, i, "null")
 	}
+	if n.span {
+		end, err := skipValue(src, i, left)
+		n.set(r, uint64(i)<<32|uint64(end))
+		return end, err
+	}
 	switch n.kind {
 	case row.KindChar, row.KindVarChar:
 		if c != '"' {
@@ -332,6 +339,11 @@ func (d *rowReader) value(n *rowNode, src []byte, i, left int, r *row.Row) (int,
 		return i, wanted(src, i, n.want())
 	}
 	return end, nil
+}
+
+// spanOf is where the value lies that a node with span has read, in the message.
+func spanOf(r *row.Row, word int) (start, end int) {
+	return int(r.W[word] >> 32), int(uint32(r.W[word]))
 }
 
 // unescaped is the text of a string with escapes.
