@@ -36,9 +36,11 @@ type External interface {
 
 // Begun is what an External begins with.
 type Begun struct {
-	// App and Incarnation are whose subtask it is.
+	// App and Incarnation are whose subtask it is, and Name is the sink's: what is left of former lives can be told from what
+	// others have by them and the index of the subtask.
 	App         string
 	Incarnation uint64
+	Name        string
 	// Epoch is the first that is written. It grows from life to life of a subtask, if the former one has written.
 	Epoch uint64
 	// Handles are those of the last committed epoch: one after a restart; those of several subtasks where the state comes
@@ -121,7 +123,7 @@ func (t *Task) outside(e *external, what string, f func() error) error {
 // Begin makes all Externals ready. handles are those of Prepare, by name. It is called before the first Step.
 func (t *Task) Begin(ctx context.Context, from Begun, handles map[string][][]byte) error {
 	for _, e := range t.externals {
-		from.Handles = handles[e.name]
+		from.Name, from.Handles = e.name, handles[e.name]
 		if err := t.outside(e, "begin", func() error { return e.Begin(ctx, from) }); err != nil {
 			return t.fail(err)
 		}
