@@ -1,8 +1,36 @@
 package main
 
-import "github.com/millrace-stream/millrace/connector"
+import (
+	"github.com/millrace-stream/millrace/connector"
+	"github.com/millrace-stream/millrace/connector/blackhole"
+	"github.com/millrace-stream/millrace/connector/datagen"
+	"github.com/millrace-stream/millrace/connector/filesystem"
+	"github.com/millrace-stream/millrace/connector/http"
+	"github.com/millrace-stream/millrace/connector/print"
+	"github.com/millrace-stream/millrace/format"
+)
 
-// connectors are what tables may stand for, by the option 'connector'.
-func connectors() connector.Registry {
-	return connector.Registry{}
+// formats are how rows can be written, by the option 'format'.
+func formats() format.RowFormats {
+	return format.RowFormats{
+		"json":          format.JSONRows(),
+		"debezium-json": format.DebeziumRows(),
+		"canal-json":    format.CanalRows(),
+		"maxwell-json":  format.MaxwellRows(),
+	}
+}
+
+// connectors are what tables may stand for, by the option 'connector', where no cluster can be asked.
+func connectors() connector.Registry { return connectorsOn(nil) }
+
+// connectorsOn are connectors that ask a cluster which topics there are; nil = none can be asked.
+func connectorsOn(_ connector.Cluster) connector.Registry {
+	f := formats()
+	return connector.Registry{
+		"blackhole":  blackhole.New(),
+		"datagen":    datagen.New(),
+		"filesystem": filesystem.New(f),
+		"http":       http.New(f),
+		"print":      print.New(),
+	}
 }

@@ -424,6 +424,9 @@ func (b *binder) createFunction(c *ast.CreateFunction) Result {
 		} else {
 			e.WithHint("%s", nearest(c.As.Value, known, "registered are"))
 		}
+		if len(known) == 0 {
+			e.WithNote("functions are written in Go and compiled in: build a program of the library that has them, see docs/sql.md")
+		}
 		return Result{}
 	}
 	exists := c.System && store.SystemFunction(key) != nil || !c.System && store.Function(p, key) != nil
