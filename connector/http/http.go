@@ -104,7 +104,7 @@ func (c *services) read(t connector.Table) (*service, error) {
 	s := &service{Table: t, method: o.Text("method"), headers: http.Header{}, timeout: o.Duration("request.timeout"), retries: o.Int("lookup.max-retries"),
 		backoff: o.Duration("retry.backoff"), most: o.Int("max-response-size")}
 	var spec format.RowFormatSpec
-	if s.format, spec, err = connector.Format(c.formats, t.Options, name); err != nil {
+	if s.format, spec, err = connector.Format(c.formats, t.Options, "", name); err != nil {
 		return nil, err
 	}
 	if spec.Changes {
