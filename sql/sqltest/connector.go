@@ -2,15 +2,14 @@ package sqltest
 
 import (
 	"bytes"
-	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"strconv"
 	"strings"
 
 	"github.com/millrace-stream/millrace/connector"
+	"github.com/millrace-stream/millrace/format"
 	"github.com/millrace-stream/millrace/processor"
 	"github.com/millrace-stream/millrace/row"
 	"github.com/millrace-stream/millrace/sql/catalog"
@@ -60,7 +59,7 @@ func (c *lines) Traits(t connector.Table) (connector.Traits, error) {
 
 func (c *lines) Source(t connector.Table) (*connector.Source, error) {
 	return &connector.Source{Topics: []string{topicOf(t.Path.Name)}, Open: func(*processor.SubtaskContext) (connector.Decoder, error) {
-		return newLineDecoder(t), nil
+		return newLineDecoder(t)
 	}}, nil
 }
 
@@ -70,7 +69,10 @@ func (c *lines) Sink(connector.Table) (*connector.Sink, error) {
 
 func (c *lines) Lookup(t connector.Table, keys []int) (*connector.Lookup, error) {
 	return &connector.Lookup{Open: func(*processor.SubtaskContext) (func(*row.Row, func() *row.Row) error, error) {
-		d := newLineDecoder(t)
+		d, err := newLineDecoder(t)
+		if err != nil {
+			return nil, err
+		}
 		var found []*row.Row
 		for _, l := range c.all[t.Path.Name] {
 			if l.Control != "" {
@@ -111,14 +113,42 @@ func nulls(l *row.Layout) *row.Row {
 	return r
 }
 
-// lineDecoder reads JSON as Flink's format does.
+// lineDecoder reads lines as messages of the table's format.
 type lineDecoder struct {
-	t              connector.Table
-	debezium, lazy bool
+	in   format.RowDecoder
+	next func() *row.Row // of Decode
+	kind row.RowKind     // that the line says, where the format does not tell kinds
+	rows func() *row.Row
 }
 
-func newLineDecoder(t connector.Table) *lineDecoder {
-	return &lineDecoder{t: t, debezium: t.Options["format"] == "debezium-json", lazy: t.Options["json.ignore-parse-errors"] == "true"}
+func newLineDecoder(t connector.Table) (*lineDecoder, error) {
+	name, spec := "json", format.JSONRows()
+	if t.Options["format"] == "debezium-json" {
+		name, spec = "debezium-json", format.DebeziumRows()
+	}
+	o, err := format.ReadOptions(name+".", t.Options, spec.Options)
+	if err != nil {
+		return nil, err
+	}
+	f, err := spec.New(o)
+	if err != nil {
+		return nil, err
+	}
+	s := format.RowSchema{Layout: t.Layout, Zone: t.Zone}
+	for i, c := range t.Columns {
+		s.Columns = append(s.Columns, format.RowColumn{Name: t.Table.Columns[c].Name, Type: t.Table.Columns[c].Type, Index: i})
+	}
+	d := &lineDecoder{}
+	d.rows = func() *row.Row { return d.next() }
+	if !spec.Changes {
+		d.rows = func() *row.Row {
+			r := d.next()
+			r.Kind = d.kind
+			return r
+		}
+	}
+	d.in, err = f.RowDecoder(s)
+	return d, err
 }
 
 func (d *lineDecoder) Decode(r *processor.SourceRecord, next func() *row.Row) error {
@@ -132,39 +162,8 @@ func (d *lineDecoder) Decode(r *processor.SourceRecord, next func() *row.Row) er
 }
 
 func (d *lineDecoder) decode(text []byte, kind row.RowKind, next func() *row.Row) error {
-	obj, err := parseObject(text)
-	if err != nil {
-		if d.lazy {
-			return nil
-		}
-		return fmt.Errorf("decode JSON: %w", err)
-	}
-	if !d.debezium {
-		r := next()
-		r.Kind = kind
-		return d.fill(r, obj)
-	}
-	put := func(field string, kind row.RowKind) error {
-		inner, ok := obj[field].(map[string]any)
-		if !ok {
-			return fmt.Errorf("decode debezium message: it has no %s", field)
-		}
-		r := next()
-		r.Kind = kind
-		return d.fill(r, inner)
-	}
-	switch obj["op"] {
-	case "c", "r":
-		return put("after", row.Insert)
-	case "u":
-		if err := put("before", row.UpdateBefore); err != nil {
-			return err
-		}
-		return put("after", row.UpdateAfter)
-	case "d":
-		return put("before", row.Delete)
-	}
-	return fmt.Errorf("decode debezium message: op is %v", obj["op"])
+	d.next, d.kind = next, kind
+	return d.in.Decode(text, d.rows)
 }
 
 func parseObject(text []byte) (map[string]any, error) {
@@ -180,129 +179,16 @@ func parseObject(text []byte) (map[string]any, error) {
 	return obj, nil
 }
 
-func (d *lineDecoder) fill(r *row.Row, obj map[string]any) error {
-	for i, c := range d.t.Columns {
-		col := &d.t.Table.Columns[c]
-		v, err := valueOf(col.Type, obj[col.Name])
-		if err != nil {
-			if d.lazy {
-				continue
-			}
-			return fmt.Errorf("decode JSON: column %s: %w", col.Name, err)
-		}
-		if v == nil {
-			r.SetNull(i)
-			continue
-		}
-		d.t.Layout.Set(r, i, v)
-	}
-	return nil
-}
-
-// valueOf converts a value of JSON to a type, as Flink does.
+// valueOf converts a value of JSON to a type, as the format json does.
 func valueOf(t *row.Type, raw any) (row.Value, error) {
-	if raw == nil {
-		return nil, nil
+	l := row.NewLayout(t)
+	d, err := newLineDecoder(connector.Table{Table: &catalog.Table{Columns: []catalog.Column{{Name: "v", Type: t}}}, Columns: []int{0}, Layout: l})
+	if err != nil {
+		return nil, err
 	}
-	text := ""
-	switch v := raw.(type) {
-	case string:
-		text = v
-	case json.Number:
-		text = v.String()
-	case bool:
-		text = strconv.FormatBool(v)
+	r := nulls(l)
+	if err := d.decode(append(appendJSON([]byte(`{"v":`), raw), '}'), row.Insert, func() *row.Row { return r }); err != nil {
+		return nil, err
 	}
-	b := []byte(strings.TrimSpace(text))
-	switch k := t.Kind(); {
-	case k == row.KindBoolean:
-		return strings.EqualFold(string(b), "true"), nil
-	case k.Integer():
-		size := map[row.Kind]int{row.KindTinyInt: 8, row.KindSmallInt: 16, row.KindInt: 32, row.KindBigInt: 64}[k]
-		return strconv.ParseInt(string(b), 10, size)
-	case k.Approximate():
-		size := 64
-		if k == row.KindFloat {
-			size = 32
-		}
-		return row.ParseDouble(b, size)
-	case k == row.KindDecimal:
-		v, err := row.ParseDec(b, t.Precision(), t.Scale())
-		if errors.Is(err, row.ErrOverflow) {
-			return nil, nil
-		}
-		if err != nil {
-			return nil, err
-		}
-		return v, nil
-	case k.Text():
-		switch raw.(type) {
-		case string, json.Number, bool:
-			return text, nil
-		}
-		out, err := json.Marshal(raw)
-		return string(out), err
-	case k.Bytes():
-		return base64.StdEncoding.DecodeString(text)
-	case k == row.KindDate:
-		return row.ParseDate(b)
-	case k == row.KindTime:
-		return row.ParseTime(b)
-	case k == row.KindTimestamp, k == row.KindTimestampLTZ:
-		ms, nanos, err := row.ParseTimestamp(bytes.TrimSuffix(b, []byte("Z")))
-		if err != nil {
-			return nil, err
-		}
-		ms, nanos = row.TruncTimestamp(ms, nanos, t.Precision())
-		return row.Stamp{Ms: ms, Nanos: nanos}, nil
-	case k == row.KindArray:
-		list, ok := raw.([]any)
-		if !ok {
-			return nil, fmt.Errorf("%v is no array", raw)
-		}
-		vs := make([]row.Value, len(list))
-		for i, e := range list {
-			var err error
-			if vs[i], err = valueOf(t.Elem(), e); err != nil {
-				return nil, err
-			}
-		}
-		return vs, nil
-	case k == row.KindRow:
-		obj, ok := raw.(map[string]any)
-		if !ok {
-			return nil, fmt.Errorf("%v is no object", raw)
-		}
-		vs := make([]row.Value, t.NumFields())
-		for i := range vs {
-			var err error
-			if vs[i], err = valueOf(t.Field(i).Type, obj[t.Field(i).Name]); err != nil {
-				return nil, err
-			}
-		}
-		return vs, nil
-	case k == row.KindMap, k == row.KindMultiset:
-		obj, ok := raw.(map[string]any)
-		if !ok {
-			return nil, fmt.Errorf("%v is no object", raw)
-		}
-		keyType, valueType := t.Key(), t.Elem()
-		if k == row.KindMultiset {
-			keyType, valueType = t.Elem(), row.Int()
-		}
-		var es []row.Entry
-		for _, name := range sortedKeys(obj) {
-			key, err := valueOf(keyType, name)
-			if err != nil {
-				return nil, err
-			}
-			v, err := valueOf(valueType, obj[name])
-			if err != nil {
-				return nil, err
-			}
-			es = append(es, row.Entry{Key: key, Value: v})
-		}
-		return es, nil
-	}
-	return nil, fmt.Errorf("no value of %s can be read", t)
+	return l.Get(r, 0), nil
 }

@@ -46,7 +46,10 @@ func (s *testSink) want(tr TestRow) (wantRow, error) {
 // testValue converts a value of JSON to a type: as messages in JSON have it, or as a test's result is printed.
 func testValue(t *row.Type, raw any) (row.Value, error) {
 	if s, ok := raw.(string); ok && (t.Kind() == row.KindTimestamp || t.Kind() == row.KindTimestampLTZ) {
-		raw = plainTime(s)
+		if s = plainTime(s); t.Kind() == row.KindTimestampLTZ {
+			s += "Z"
+		}
+		raw = s
 	}
 	v, err := valueOf(t, raw)
 	if err == nil {
