@@ -4,6 +4,7 @@
 package connector
 
 import (
+	"context"
 	"time"
 
 	"github.com/millrace-stream/millrace/format"
@@ -156,7 +157,10 @@ type Sink struct {
 
 // Lookup is a table that is asked by key.
 type Lookup struct {
-	// Open makes what asks, in a subtask. key is a row of the columns that were given to Connector.Lookup, in that order; it
-	// calls next as a Decoder does for each row of that key.
-	Open func(ctx *processor.SubtaskContext) (func(key *row.Row, next func() *row.Row) error, error)
+	// Open makes what asks; one goroutine at a time uses it, and there are as many as ask at the same time. key is a row of
+	// the columns that were given to Connector.Lookup, in that order; it calls next as a Decoder does for each row of that
+	// key. It is to give up when ctx ends.
+	Open func() (func(ctx context.Context, key *row.Row, next func() *row.Row) error, error)
+	// Waits says that an answer takes its time: then keys are asked for beside the subtask, many at a time.
+	Waits bool
 }

@@ -70,8 +70,18 @@ type asyncConfig[T, R any] struct {
 	call      func(context.Context, T) (R, error)
 	onTimeout func(T) (R, error)
 	cacheBy   func(T) string
-	cacheFor  time.Duration
+	caches    AsyncCache[R]
 	deadline  func(T) time.Time
+}
+
+// AsyncCache is how results of calls are kept in the memory of a subtask. The oldest go first.
+type AsyncCache[R any] struct {
+	// Size is how much is kept, as Cost counts; 0 = 10,000 results. Cost nil counts each as 1; what it counts as 0 is not kept.
+	Size int
+	Cost func(R) int
+	// AfterWrite and AfterAccess are how long a result is kept since it came, and since it was last taken; 0 = as long as
+	// there is room.
+	AfterWrite, AfterAccess time.Duration
 }
 
 // Async calls f for each value, many at a time, and emits its results: requests to a database or a service. f runs on
@@ -105,6 +115,28 @@ func AsyncValues[K comparable, T, R any](from KeyedStream[K, T], id string, opti
 		return openAsync(b, c, entries, out.s.step(b)).accept
 	})
 	return AsyncKeyedStream[K, T, R]{out, c}
+}
+
+// AsyncPair is a value of AsyncPairs: what a function is called with, or its result, and what goes along.
+type AsyncPair[K comparable, T any] struct {
+	Along K
+	Value T
+}
+
+// AsyncPairs is Async for what has a part that the function takes and a part that waits for the result and goes on with it:
+// the low-level form, for other engines. by gives the key of cached results; nil = there is no cache.
+func AsyncPairs[K comparable, T, R any](from Flow[AsyncPair[K, T]], id string, options AsyncOptions, by func(T) string, cache AsyncCache[R], f func(ctx context.Context, v T) (R, error), o ...Option) Stream[AsyncPair[K, R]] {
+	p := from.flow()
+	c := newAsync(p.n, id, options, f, o)
+	c.cacheBy, c.caches = by, cache
+	entries := asyncEntries[K, T](c.n)
+	out := newStream[AsyncPair[K, R]](c.n)
+	p.attach(func(b *builder) step[AsyncPair[K, T]] {
+		next := out.s.step(b)
+		a := openAsync(b, c, entries, func(x *task.Exec, k K, r R) error { return next(x, AsyncPair[K, R]{k, r}) })
+		return func(x *task.Exec, v AsyncPair[K, T]) error { return a.accept(x, v.Along, v.Value) }
+	})
+	return out
 }
 
 // OnTimeout gives the result of a value whose call has not ended in time, instead of an error. It runs where the operators
@@ -152,7 +184,7 @@ func (c *asyncConfig[T, R]) setOnTimeout(f func(T) (R, error)) {
 }
 
 func (c *asyncConfig[T, R]) cache(key func(T) string, ttl time.Duration) {
-	c.cacheBy, c.cacheFor = key, ttl
+	c.cacheBy, c.caches = key, AsyncCache[R]{AfterWrite: ttl}
 	c.n.need(key != nil, "CacheBy function")
 	if ttl <= 0 {
 		c.n.fail("CacheBy: results are kept for %s, want more than 0", ttl)
@@ -278,7 +310,7 @@ func openAsync[K comparable, T, R any](b *builder, c *asyncConfig[T, R], codec s
 		b.fail(c.n, err)
 		return a
 	}
-	a.results.init(c.cacheFor)
+	a.results.init(c.caches)
 	a.inFlight = b.x.Metric(a.op, "async.waiting", true)
 	a.timeouts = b.x.Metric(a.op, "async.timeouts", false)
 	a.retries = b.x.Metric(a.op, "async.retries", false)
@@ -522,34 +554,59 @@ func (a *async[K, T, R]) emit(c *asyncCall[K, T, R]) error {
 
 // asyncCache keeps the last results by key; the oldest go first.
 type asyncCache[R any] struct {
-	ttl  int64
+	AsyncCache[R]
 	rows map[string]asyncCached[R]
-	keys []string // in the order of being put, with the times in rows
+	keys []string // in the order of being put
+	used int
 }
 
 type asyncCached[R any] struct {
-	r  R
-	at int64
+	r        R
+	cost     int
+	put, got int64
 }
 
-func (c *asyncCache[R]) init(ttl time.Duration) {
-	c.ttl, c.rows = ttl.Milliseconds(), map[string]asyncCached[R]{}
+func (c *asyncCache[R]) init(o AsyncCache[R]) {
+	c.AsyncCache, c.rows = o, map[string]asyncCached[R]{}
+	if c.Size == 0 {
+		c.Size = asyncCacheSize
+	}
+	if c.Cost == nil {
+		c.Cost = func(R) int { return 1 }
+	}
 }
 
 func (c *asyncCache[R]) get(key string, now int64) (r R, ok bool) {
 	e, ok := c.rows[key]
-	if !ok || now-e.at >= c.ttl {
+	over := func(since int64, d time.Duration) bool { return d > 0 && now-since >= d.Milliseconds() }
+	if !ok || over(e.put, c.AfterWrite) || over(e.got, c.AfterAccess) {
 		return r, false
+	}
+	if c.AfterAccess > 0 {
+		e.got = now
+		c.rows[key] = e
 	}
 	return e.r, true
 }
 
 func (c *asyncCache[R]) put(key string, r R, now int64) {
-	if _, ok := c.rows[key]; !ok {
+	was, ok := c.rows[key]
+	c.used -= was.cost
+	cost := c.Cost(r)
+	if cost == 0 {
+		if ok {
+			delete(c.rows, key)
+			c.keys = slices.DeleteFunc(c.keys, func(k string) bool { return k == key })
+		}
+		return
+	}
+	if !ok {
 		c.keys = append(c.keys, key)
 	}
-	c.rows[key] = asyncCached[R]{r, now}
-	for len(c.keys) > asyncCacheSize {
+	c.used += cost
+	c.rows[key] = asyncCached[R]{r, cost, now, now}
+	for c.used > c.Size && len(c.keys) > 0 {
+		c.used -= c.rows[c.keys[0]].cost
 		delete(c.rows, c.keys[0])
 		c.keys = c.keys[1:]
 	}

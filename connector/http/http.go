@@ -19,7 +19,6 @@ import (
 
 	"github.com/millrace-stream/millrace/connector"
 	"github.com/millrace-stream/millrace/format"
-	"github.com/millrace-stream/millrace/processor"
 	"github.com/millrace-stream/millrace/row"
 	"github.com/millrace-stream/millrace/sql/catalog"
 )
@@ -251,13 +250,13 @@ func (c *services) Lookup(t connector.Table, keys []int) (*connector.Lookup, err
 		return nil, err
 	}
 	layout := row.NewLayout(types...)
-	return &connector.Lookup{Open: func(*processor.SubtaskContext) (func(k *row.Row, next func() *row.Row) error, error) {
+	return &connector.Lookup{Waits: true, Open: func() (func(ctx context.Context, k *row.Row, next func() *row.Row) error, error) {
 		dec, err := s.format.RowDecoder(schema)
 		if err != nil {
 			return nil, err
 		}
-		return func(k *row.Row, next func() *row.Row) error {
-			return s.ask(context.Background(), ks, layout, k, dec, next)
+		return func(ctx context.Context, k *row.Row, next func() *row.Row) error {
+			return s.ask(ctx, ks, layout, k, dec, next)
 		}, nil
 	}}, nil
 }

@@ -60,7 +60,8 @@ type compiler struct {
 	common  map[string]processor.Stream[*common]
 	ids     map[string]int
 	late    map[*rel.PLateRows]*lateTable
-	carries map[*rel.PExchange][]*lateTable
+	carries map[rel.Physical][]*lateTable // by exchange and lookup join
+	config  map[string]string
 	// settings of the cluster, and the table that named each first.
 	settings map[string]string
 	settled  map[string]*catalog.Table
@@ -87,6 +88,7 @@ func Plan(p *rel.Plan, o Options) (*App, error) {
 	if err := c.readScans(p); err != nil {
 		return nil, err
 	}
+	c.config = p.Config
 	c.readLate(p)
 	for i, s := range p.Sinks {
 		if err := c.sinks(i, s); err != nil {

@@ -51,9 +51,29 @@ func (k *carried) with(late *lateTable, r *row.Row, take func(r *row.Row) *row.R
 	return err
 }
 
-// readLate finds the tables whose late rows are written, and the exchanges that must take their rows along.
+// resume runs f while the row is carried that a reader found beside the one that it read last.
+func (k *carried) resume(d *carryReader, f func() error) error {
+	if d.of == nil {
+		return f()
+	}
+	i := slices.Index(d.late, d.of)
+	if d.rows == nil {
+		d.rows = make([]*row.Row, len(d.late))
+	}
+	if d.rows[i] == nil {
+		d.rows[i] = d.of.layout.New()
+	}
+	was := d.rows[i]
+	if err := d.of.layout.UnpackKind(d.row, was); err != nil {
+		return err
+	}
+	was.Time = d.r.Time
+	return k.with(d.of, was, func(r *row.Row) *row.Row { return r }, f)
+}
+
+// readLate finds the tables whose late rows are written, and the exchanges and calls that must take their rows along.
 func (c *compiler) readLate(p *rel.Plan) {
-	c.late, c.carries = map[*rel.PLateRows]*lateTable{}, map[*rel.PExchange][]*lateTable{}
+	c.late, c.carries = map[*rel.PLateRows]*lateTable{}, map[rel.Physical][]*lateTable{}
 	for _, s := range p.Sinks {
 		rel.Walk(s, func(n rel.Node) bool {
 			if l, ok := n.(*rel.PLateRows); ok && c.late[l] == nil {
@@ -78,8 +98,11 @@ func (c *compiler) readLate(p *rel.Plan) {
 			return
 		}
 		seen[visit{n, above}] = true
-		if x, ok := n.(*rel.PExchange); ok && above {
-			c.carries[x] = c.lateBelow(x)
+		switch n.(type) {
+		case *rel.PExchange, *rel.PLookupJoin:
+			if above {
+				c.carries[n] = c.lateBelow(n)
+			}
 		}
 		for _, in := range n.Common().In {
 			walk(in, above)
@@ -177,10 +200,11 @@ type carryReader struct {
 	late []*lateTable
 	of   *lateTable // of the row that was read; nil = none
 	row  []byte
+	rows []*row.Row // by late, for resume
 }
 
 func (d *carryReader) Read(key, payload []byte, at int64) (*row.Row, error) {
-	bad := errors.New("read row of exchange: its late row is damaged")
+	bad := errors.New("read packed row: the late row in front of it is damaged")
 	if len(payload) == 0 || int(payload[0]) > len(d.late) {
 		return nil, bad
 	}
@@ -206,25 +230,10 @@ func readersOf(s processor.SubtaskScope, n *rel.PExchange) map[*row.Row]*carryRe
 
 // carryOn notes the row that an exchange took along as the one that may be late.
 func (c *compiler) carryOn(n *rel.PExchange, in stream) stream {
-	late := c.carries[n]
 	return processor.Transform([]flow{in}, "", func(ctx *context) {
 		k, readers := carriedOf(ctx), readersOf(ctx, n)
-		rows := make([]*row.Row, len(late))
-		for i, l := range late {
-			rows[i] = l.layout.New()
-		}
-		same := func(r *row.Row) *row.Row { return r }
 		ctx.OnRecord(func(_ int, r *row.Row) error {
-			d := readers[r]
-			if d == nil || d.of == nil {
-				return ctx.Emit(r)
-			}
-			was := rows[slices.Index(late, d.of)]
-			if err := d.of.layout.UnpackKind(d.row, was); err != nil {
-				return err
-			}
-			was.Time = r.Time
-			return k.with(d.of, was, same, func() error { return ctx.Emit(r) })
+			return k.resume(readers[r], func() error { return ctx.Emit(r) })
 		})
 	}, processor.Name("carry"))
 }

@@ -1,11 +1,9 @@
 package compile
 
 import (
-	"errors"
 	"fmt"
 	"math"
 
-	"github.com/millrace-stream/millrace/connector"
 	"github.com/millrace-stream/millrace/processor"
 	"github.com/millrace-stream/millrace/row"
 	"github.com/millrace-stream/millrace/sql/expr"
@@ -338,113 +336,4 @@ func setWords(out *row.Row, p row.Place, words func(i int) (uint64, uint64), i i
 	if p.Words == 2 {
 		out.W[p.Index+1] = y
 	}
-}
-
-// lookup asks a table for each row.
-func (c *compiler) lookup(n *rel.PLookupJoin, ins []flow) (stream, error) {
-	conn, err := c.o.Connector(n.Table, n.Options)
-	if err != nil {
-		return stream{}, fail(n, "E3701", err)
-	}
-	in, layout := rel.Layout(n.In[0]), rel.Layout(n)
-	width := in.Len()
-	var types, keyTypes []*row.Type
-	for i := range n.Columns {
-		types = append(types, layout.Type(width+i))
-	}
-	var keys []int
-	for _, k := range n.Keys {
-		at := -1
-		for i, col := range n.Columns {
-			if col == k.Column {
-				at = i
-			}
-		}
-		if at < 0 {
-			return stream{}, fail(n, "E3706", errors.New("a key column of the lookup is not read"))
-		}
-		keys = append(keys, at)
-		keyTypes = append(keyTypes, k.Value.Type())
-	}
-	right, keyLayout := row.NewLayout(types...), row.NewLayout(keyTypes...)
-	l, err := conn.Lookup(connector.Table{Table: n.Table, Options: n.Options, Columns: n.Columns, Layout: right, Zone: c.o.Zone}, keys)
-	if err != nil {
-		return stream{}, fail(n, "E3702", fmt.Errorf("look up table %s: %w", n.Table.Path, err))
-	}
-	return c.step(n, ins, "lookup", func(env *fn.Env, ctx *context) (func(int, *row.Row) error, error) {
-		var sets []func(out, in *row.Row)
-		for i, k := range n.Keys {
-			code, err := expr.Compile(env, in, k.Value)
-			if err != nil {
-				return nil, err
-			}
-			sets = append(sets, expr.Store(keyLayout, i, code, placeOf(k.Value)))
-		}
-		pass := func(*row.Row) bool { return true }
-		if n.Cond != nil {
-			var err error
-			if pass, err = expr.Condition(env, layout, n.Cond); err != nil {
-				return nil, err
-			}
-		}
-		if ctx == nil {
-			return nil, nil
-		}
-		ask, err := l.Open(processor.SubtaskOf(ctx))
-		if err != nil {
-			return nil, err
-		}
-		key, out := keyLayout.New(), layout.New()
-		var rows []*row.Row
-		used := 0
-		next := func() *row.Row {
-			if used == len(rows) {
-				rows = append(rows, right.New())
-			}
-			r := rows[used]
-			used++
-			r.Kind, r.Plain = row.Insert, 0
-			for i := range right.Len() {
-				r.SetNull(i)
-			}
-			return r
-		}
-		return func(_ int, r *row.Row) error {
-			used = 0
-			null := false
-			for i, f := range sets {
-				f(key, r)
-				null = null || key.Null(i)
-			}
-			if !null {
-				if err := ask(key, next); err != nil {
-					return err
-				}
-			}
-			out.Kind, out.Time = r.Kind, r.Time
-			for i := range width {
-				layout.CopyColumn(out, i, in, r, i)
-			}
-			any := false
-			for _, found := range rows[:used] {
-				for i := range right.Len() {
-					layout.CopyColumn(out, width+i, right, found, i)
-				}
-				if !pass(out) {
-					continue
-				}
-				any = true
-				if err := ctx.Emit(out); err != nil {
-					return err
-				}
-			}
-			if any || n.Kind != rel.Left {
-				return nil
-			}
-			for i := width; i < layout.Len(); i++ {
-				out.SetNull(i)
-			}
-			return ctx.Emit(out)
-		}, nil
-	})
 }

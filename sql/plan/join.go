@@ -491,9 +491,7 @@ func (p *planner) lookup(n *rel.Join, left rel.Physical) rel.Physical {
 		})
 	}
 	j := &rel.PLookupJoin{Kind: n.Kind, Table: s.Table, Columns: s.Columns, Options: s.Options}
-	if n.Lookup != nil {
-		j.Options = merged(s.Options, n.Lookup)
-	}
+	j.Hint = n.Lookup
 	var rest []rel.Expr
 	for _, c := range conds {
 		rest = append(rest, rel.Remap(c, func(i int) int { return i + lw }))
@@ -535,15 +533,4 @@ func (p *planner) lookup(n *rel.Join, left rel.Physical) rel.Physical {
 		all = append(all, rel.Remap(e, func(i int) int { return i + lw }))
 	}
 	return p.calc(out, nil, all, n.Schema().Names, n.At())
-}
-
-func merged(a, b map[string]string) map[string]string {
-	out := map[string]string{}
-	for k, v := range a {
-		out[k] = v
-	}
-	for k, v := range b {
-		out[k] = v
-	}
-	return out
 }

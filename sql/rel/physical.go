@@ -252,6 +252,7 @@ type (
 		Keys    []LookupKey
 		Cond    Expr
 		Options map[string]string
+		Hint    map[string]string // of LOOKUP; nil = there is none
 	}
 	// PTopN keeps rows From to To (from 1) of each partition.
 	PTopN struct {

@@ -2,6 +2,7 @@ package sqltest
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -68,7 +69,7 @@ func (c *lines) Sink(connector.Table) (*connector.Sink, error) {
 }
 
 func (c *lines) Lookup(t connector.Table, keys []int) (*connector.Lookup, error) {
-	return &connector.Lookup{Open: func(*processor.SubtaskContext) (func(*row.Row, func() *row.Row) error, error) {
+	return &connector.Lookup{Open: func() (func(context.Context, *row.Row, func() *row.Row) error, error) {
 		d, err := newLineDecoder(t)
 		if err != nil {
 			return nil, err
@@ -93,7 +94,7 @@ func (c *lines) Lookup(t connector.Table, keys []int) (*connector.Lookup, error)
 			columns = append(columns, i)
 		}
 		askKeys := row.NewKeyEncoder(row.NewLayout(types...), columns...)
-		return func(key *row.Row, next func() *row.Row) error {
+		return func(_ context.Context, key *row.Row, next func() *row.Row) error {
 			want := askKeys.Append(nil, key)
 			for _, r := range found {
 				if bytes.Equal(rowKeys.Append(nil, r), want) {

@@ -2,6 +2,7 @@ package sqltest
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"slices"
 
@@ -90,7 +91,7 @@ func (c *testTables) Lookup(t connector.Table, keys []int) (*connector.Lookup, e
 	if c.found[topic] == nil {
 		c.found[topic] = []*row.Row{}
 	}
-	return &connector.Lookup{Open: func(*processor.SubtaskContext) (func(*row.Row, func() *row.Row) error, error) {
+	return &connector.Lookup{Open: func() (func(context.Context, *row.Row, func() *row.Row) error, error) {
 		columns, all := stored(t.Table)
 		d := &packedDecoder{all: all, layout: t.Layout}
 		var types []*row.Type
@@ -103,7 +104,7 @@ func (c *testTables) Lookup(t connector.Table, keys []int) (*connector.Lookup, e
 			d.from = append(d.from, slices.Index(columns, c))
 		}
 		rowKeys, askKeys := row.NewKeyEncoder(all, of...), row.NewKeyEncoder(row.NewLayout(types...), ask...)
-		return func(key *row.Row, next func() *row.Row) error {
+		return func(_ context.Context, key *row.Row, next func() *row.Row) error {
 			want := askKeys.Append(nil, key)
 			for _, full := range c.found[topic] {
 				if bytes.Equal(rowKeys.Append(nil, full), want) {
