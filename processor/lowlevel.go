@@ -506,7 +506,7 @@ func (c *TransformContext[T, R]) outside(err error) error {
 // Flink: SourceFunction.
 func Generate[R any](t *Topology, id string, setup func(ctx *TransformContext[struct{}, R]), o ...Option) Stream[R] {
 	in := t.add("idle", "", id)
-	in.source = &sourceInfo{topic: id, internal: true, from: in, layout: task.InputLayout{Internal: true}}
+	in.source = &sourceInfo{topic: id, internal: true, from: in, layout: task.InputLayout{Internal: true, Nothing: true}}
 	in.output = &outputInfo{topic: id, internal: true}
 	in.parallelism = 1
 	idle := newStream[struct{}](in)

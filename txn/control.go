@@ -43,6 +43,9 @@ type ControlState struct {
 	Savepoint *SavepointRequest `json:"savepoint,omitempty"`
 	// Stopped says that the app was stopped on purpose: members that start wait until it is resumed.
 	Stopped *Stopped `json:"stopped,omitempty"`
+	// Ended are the subtasks that have read all their inputs to an end and committed that. With all of them the app has
+	// ended: members end, and so do those that are started with this topology.
+	Ended []string `json:"ended,omitempty"`
 }
 
 // Base names a savepoint that an incarnation begins from.
@@ -163,6 +166,7 @@ func (s ControlState) clone() ControlState {
 	s.TopicIDs, s.Old = maps.Clone(s.TopicIDs), maps.Clone(s.Old)
 	s.Parallelism = append([]int(nil), s.Parallelism...)
 	s.Past = append([]string(nil), s.Past...)
+	s.Ended = append([]string(nil), s.Ended...)
 	s.Base, s.Savepoint, s.Stopped = copied(s.Base), copied(s.Savepoint), copied(s.Stopped)
 	return s
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/millrace-stream/millrace/checkpoint"
 	"github.com/millrace-stream/millrace/internal/record"
+	"github.com/millrace-stream/millrace/internal/task"
 	"github.com/millrace-stream/millrace/statestore"
 	"github.com/millrace-stream/millrace/txn"
 )
@@ -187,11 +188,18 @@ func horizonsOf(sources []baseSource) []txn.Horizon {
 }
 
 // watermarksOf puts the watermarks of operators into marks: the least of those parts, and none if one of them has none.
-// What was sent to the repartition topics is forgotten with them.
+// What was sent to the repartition topics is forgotten with them; where reading ends is kept.
 func watermarksOf(parts []oldPart, marks map[string]int64) {
 	bySub := map[int][]oldPart{}
 	for _, p := range parts {
 		bySub[p.id.SubTopology] = append(bySub[p.id.SubTopology], p)
+	}
+	for _, p := range parts {
+		for id, end := range p.record.Watermarks {
+			if strings.HasPrefix(id, task.EndPrefix) {
+				marks[id] = end // of a partition
+			}
+		}
 	}
 	for _, parts := range bySub {
 	operators:

@@ -287,5 +287,5 @@ func (w *Worker) again() {
 	w.grown = nil
 	w.subtasks, w.totals, w.topicIDs, w.owners = fresh.subtasks, fresh.totals, nil, nil
 	w.keeper = newKeeper(w)
-	w.fatal = fresh.fatal
+	w.fatal, w.ended = fresh.fatal, fresh.ended
 }

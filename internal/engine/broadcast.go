@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"fmt"
+	"maps"
 
 	"github.com/millrace-stream/millrace/internal/record"
 	"github.com/millrace-stream/millrace/internal/task"
@@ -33,6 +34,10 @@ func (l *life) ends(ctx context.Context, env *task.Env) error {
 
 // fetch starts to read the inputs; while broadcasts are not loaded yet, only those.
 func (l *life) fetch(offsets map[record.TopicPartition]int64) {
+	offsets = maps.Clone(offsets)
+	for i, p := range l.task.Until {
+		delete(offsets, l.partition(i, p)) // it was read to its end before
+	}
 	if !l.task.Awaits() {
 		l.w.poll.add(offsets, l.inbox)
 		return

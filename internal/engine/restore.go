@@ -801,6 +801,9 @@ func (l *life) build(ctx context.Context, rec *txn.EpochRecord, progress *task.P
 	if err := l.ends(ctx, &env); err != nil {
 		return err
 	}
+	if err := l.until(ctx, rec, &env); err != nil {
+		return err
+	}
 	t, err := s.sub.plan.New(env)
 	if err != nil {
 		return fmt.Errorf("build the operators of subtask %s: %w", s.id, err)

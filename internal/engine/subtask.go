@@ -291,8 +291,10 @@ type life struct {
 	view        checkpoint.View          // what the restore was decided by
 	found       bool                     // with the checkpoints
 	incarnation uint64
-	epoch       uint64 // last committed
-	epochs      int    // committed in this life
+	epoch       uint64                  // last committed
+	epochs      int                     // committed in this life
+	ended       bool                    // the end of all inputs is committed, and told
+	over        []record.TopicPartition // inputs that are fetched no more, since they have ended
 	offsets     map[record.TopicPartition]int64
 	positions   []int64
 	meta        statestore.Meta
@@ -414,6 +416,7 @@ func (l *life) loop() error {
 		if err := l.producer.Err(); err != nil {
 			return err
 		}
+		l.dropEnded()
 		now = time.Now()
 		st := l.task.Stats()
 		view := commitView{now: now, oldestInput: l.oldestInput, lastCommit: l.lastCommit, lastTook: l.lastTook,
@@ -429,8 +432,12 @@ func (l *life) loop() error {
 			}
 			continue
 		}
-		if n > 0 || st.Buffered > 0 && l.external == nil && !st.Blocked {
+		if n > 0 || st.Buffered > 0 && l.external == nil && !st.Blocked || st.NextTimer <= now.UnixMilli() {
 			continue
+		}
+		if st.Ended && st.OldestUncommittedIn == 0 && l.oldestInput.IsZero() && !l.ended {
+			l.ended = true
+			l.w.noteEnded(l.s.id)
 		}
 		l.publish(st)
 		if err := l.writeBehind(now, false); err != nil {

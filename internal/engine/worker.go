@@ -71,6 +71,7 @@ type Worker struct {
 
 	saves saves          // its share in savepoints
 	fatal chan error     // cap 1: first error that stops the worker
+	ended chan struct{}  // cap 1: the app has ended
 	wg    sync.WaitGroup // subtasks
 }
 
@@ -93,6 +94,7 @@ func New(opts Options) *Worker {
 		subtasks:        map[record.SubtaskID]*subtask{},
 		totals:          map[record.SubtaskID]*totals{},
 		fatal:           make(chan error, 1),
+		ended:           make(chan struct{}, 1),
 	}
 	w.keeper = newKeeper(w)
 	return w
@@ -157,6 +159,10 @@ func (w *Worker) run(ctx context.Context) error {
 			return w.startError(ctx, err)
 		}
 	}
+	if w.topo.allEnded(control.State()) {
+		w.log.Info("the app has ended before: its inputs were read to their ends, and all of it is committed; start.mode=fresh begins it again")
+		return nil
+	}
 	consumer, err := cluster.NewConsumer()
 	if err != nil {
 		return w.startError(ctx, err)
@@ -206,6 +212,8 @@ func (w *Worker) run(ctx context.Context) error {
 	case <-ctx.Done():
 	case <-w.saves.stop:
 		w.log.Info("the app was stopped; this member commits and ends")
+	case <-w.ended:
+		w.log.Info("the app has ended: its inputs were read to their ends, and all of it is committed")
 	case failure = <-w.fatal:
 	case failure = <-group.Err():
 	}
@@ -378,6 +386,9 @@ func (w *Worker) prepare(ctx context.Context, control *txn.Control) error {
 		was := cur.TopicIDs
 		if out.Incarnation != cur.Incarnation {
 			was = nil
+		}
+		if out.Incarnation != cur.Incarnation || out.Fingerprint != cur.Fingerprint {
+			out.Ended = nil
 		}
 		if err := sameTopics(was, ids); err != nil {
 			return cur, err
@@ -591,7 +602,11 @@ func (w *Worker) agreed(s txn.ControlState) {
 		w.log.Warn("another version of the topology was started; members of both do not share the work", "fingerprint", w.topo.fingerprint, "other", s.Fingerprint)
 	}
 	// The newest state, which may be newer than the one that is told: a stop that is over stops nobody.
-	w.heard(w.control.State())
+	now := w.control.State()
+	w.heard(now)
+	if w.topo.allEnded(now) {
+		w.end()
+	}
 }
 
 // janitor deletes consumed repartition records, checks that no topic was replaced, and asks who owns what.

@@ -140,6 +140,8 @@ type EnvInput struct {
 	UpstreamSubtasks int // internal inputs: parallelism of the upstream sub-topology
 	// Ends are the offsets behind the last committed record of each partition at takeover, for Input.Load; else nil.
 	Ends map[int32]int64
+	// Until are the offsets at which reading of partitions ends, see End; nil = never. Records from there on are left out.
+	Until map[int32]int64
 }
 
 // EnvOutput tells a task about a topic that it writes.
@@ -209,7 +211,9 @@ type Stats struct {
 	OldestUncommittedIn  int64 // processing time at which the first record of the running epoch was processed, 0 = none
 	EpochBytes           int64 // outputs and dirty state of the running epoch, approximate
 	Blocked              bool  // no record is processed until a call that Env.Go runs has ended
-	NextTimer            int64 // processing time at which Tick has something to do, math.MaxInt64 = nothing
+	// Ended: nothing will come any more: the watermark of every operator is at the end of time.
+	Ended     bool
+	NextTimer int64 // processing time at which Tick has something to do, math.MaxInt64 = nothing
 }
 
 // The methods of Task, in the order the engine uses them (all on one goroutine):

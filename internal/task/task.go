@@ -128,6 +128,8 @@ type part struct {
 	upstream  []UpstreamMark
 	barriers  []string // of internal inputs: the last barrier of each upstream subtask; nil before the first
 	lastSeen  int64    // processing time of the last record, for idleness
+	until     int64    // where reading ends; never = it does not
+	past      bool     // a record from there on was seen, so that a hole in front of it is none of ours
 }
 
 type headKind uint8
@@ -235,7 +237,10 @@ func (r Repartition) sentID(idle bool) string {
 }
 
 func (t *Task) addPart(in *input, index, slot int, number int32) {
-	p := &part{in: in, index: len(t.parts), slot: slot, number: number, offset: -1, maxTime: unset, watermark: unset, lastSeen: t.now}
+	p := &part{in: in, index: len(t.parts), slot: slot, number: number, offset: -1, maxTime: unset, watermark: unset, lastSeen: t.now, until: never}
+	if end, ok := in.env.Until[number]; ok {
+		p.until = end
+	}
 	if in.Internal {
 		p.upstream = make([]UpstreamMark, in.env.UpstreamSubtasks)
 		for i := range p.upstream {
@@ -312,6 +317,9 @@ func (t *Task) Enqueue(inputIndex int, partition int32, recs []record.Record) {
 		t.failed = &Error{Kind: Bug, Topic: p.in.env.Topic, Partition: partition, Offset: recs[0].Offset, Cause: fmt.Errorf("enqueue records: the offset is below the position %d", p.offset)}
 		return
 	}
+	if recs = p.bound(recs); len(recs) == 0 {
+		return
+	}
 	bytes := 0
 	for i := range recs {
 		bytes += len(recs[i].Key) + len(recs[i].Value)
@@ -335,6 +343,7 @@ func (t *Task) Step(max int, now int64) (n int, err error) {
 		return 0, t.failed
 	}
 	t.now = now
+	t.endParts()
 	err = t.poll()
 	for n < max && err == nil {
 		var k int
@@ -425,6 +434,7 @@ func (t *Task) run(max int) (n int, err error) {
 			return n, err
 		}
 		n++
+		t.endPart(p)
 		if t.moved || t.due {
 			if err = t.advance(); err != nil {
 				return n, err
@@ -775,7 +785,7 @@ func (t *Task) Tick(now int64) (err error) {
 				p.setWatermark(t, in.src.OnPeriod(p.slot))
 				t.x.Op = -1
 			}
-			if in.idle > 0 && !p.isIdle && t.heads[p.index] == never && !t.paused && t.awaiting == 0 && now-p.lastSeen >= in.idle {
+			if in.idle > 0 && !p.isIdle && !p.ended() && t.heads[p.index] == never && !t.paused && t.awaiting == 0 && now-p.lastSeen >= in.idle {
 				p.isIdle = true
 				t.moveInput(in)
 			}
@@ -933,6 +943,11 @@ func (t *Task) progress() Progress {
 	for _, a := range t.assigners {
 		a.note(p.Watermarks)
 	}
+	for _, q := range t.parts {
+		if q.until != never {
+			p.Watermarks[EndID(q.in.env.Topic, q.number)] = q.until
+		}
+	}
 	for i := range t.reparts {
 		if r := &t.reparts[i]; r.behind.Watermark != unset {
 			p.Watermarks[r.sentID(false)] = r.behind.Watermark
@@ -964,7 +979,7 @@ func (t *Task) Committed(statestore.Meta) error {
 func (t *Task) Stats() Stats {
 	s := Stats{RecordsIn: t.recordsIn, BytesIn: t.bytesIn, RecordsOut: t.c.recordsOut, BytesOut: t.c.bytesOut, Late: t.c.late,
 		Blocked: t.blocked > 0, DeadLetters: t.deadLetters, Skipped: t.skipped, Expired: t.expired, Watermark: t.watermark(), Buffered: t.buffered, BufferedBytes: t.bufferedB,
-		OldestUncommittedIn: t.oldest, EpochBytes: t.epochOut, NextTimer: never}
+		OldestUncommittedIn: t.oldest, EpochBytes: t.epochOut, Ended: t.ended(), NextTimer: never}
 	for i := range t.outs {
 		s.EpochBytes += int64(len(t.outs[i].Key) + len(t.outs[i].Value))
 	}
@@ -980,7 +995,7 @@ func (t *Task) Stats() Stats {
 			continue
 		}
 		for _, p := range in.parts {
-			if !p.isIdle && t.heads[p.index] == never {
+			if !p.isIdle && !p.ended() && t.heads[p.index] == never {
 				s.NextTimer = min(s.NextTimer, p.lastSeen+in.idle)
 			}
 		}
