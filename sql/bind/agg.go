@@ -546,7 +546,8 @@ func (c *columns) column(e rel.Expr) rel.Expr {
 func (c *columns) call(u *aggUse) rel.AggCall {
 	call := u.call
 	for _, a := range u.args {
-		if _, ok := a.(*rel.Literal); ok {
+		// MIN and MAX read a column, so that they can order the values of a group.
+		if _, ok := a.(*rel.Literal); ok && (call.Func.Agg == nil || call.Func.Agg.Store != fn.Ordered) {
 			call.Args = append(call.Args, a)
 			continue
 		}

@@ -104,7 +104,7 @@ func (c *compiler) scan(n *rel.PScan) (stream, error) {
 	if _, err := c.node(whole); err != nil {
 		return stream{}, err
 	}
-	part := &rel.PCalc{Phys: rel.Phys{Base: n.Base, In: []rel.Physical{whole}, Traits: n.Traits}}
+	part := &rel.PCalc{Phys: rel.Phys{Base: n.Base, In: []rel.Physical{whole}, Traits: n.Traits}, Exprs: []rel.Expr{}} // there may be no column
 	at := func(i int) rel.Expr {
 		j := slices.Index(whole.Columns, n.Columns[i])
 		return rel.NewColumn(n.Out.Types[i], j, 0, n.Out.Names[i], n.Pos)

@@ -83,7 +83,13 @@ func (p *planner) groupingSets(n *rel.Aggregate, in rel.Physical) rel.Physical {
 	union := branches[0]
 	if len(branches) > 1 {
 		alive := slices.Clone(p.info[branches[0]].alive)
-		union = p.changes(p.add(&rel.PUnion{Phys: phys(names, types, n.At(), branches...)}, alive, p.info[branches[0]].window))
+		w := p.info[branches[0]].window
+		for _, b := range branches[1:] { // in a set without its start or end rows have no window
+			if o := p.info[b].window; w != nil && (o == nil || o.start != w.start || o.end != w.end) {
+				w = nil
+			}
+		}
+		union = p.changes(p.add(&rel.PUnion{Phys: phys(names, types, n.At(), branches...)}, alive, w))
 	}
 	// GROUPING and the like depend on the set alone.
 	var aggs []rel.AggCall

@@ -148,7 +148,10 @@ func (p *planner) changes(n rel.Physical) rel.Physical {
 		ph.OrderSensitive = true
 	case *rel.PTopN:
 		ph.Kinds = all
-		ph.UpsertKeys = append(ph.UpsertKeys, in[0].Common().UpsertKeys...)
+		// With the rank, a row that moves on is at its new place before it has left the old one.
+		if !n.Rank {
+			ph.UpsertKeys = append(ph.UpsertKeys, in[0].Common().UpsertKeys...)
+		}
 		switch {
 		case n.Rank:
 			ph.UpsertKeys = append(ph.UpsertKeys, append(slices.Clone(n.Partition), n.Schema().Len()-1))

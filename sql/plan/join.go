@@ -80,7 +80,7 @@ func (p *planner) trim(n *rel.Join, j, left, right rel.Physical) rel.Physical {
 		return j
 	}
 	lw := n.Left.Schema().Len()
-	var exprs []rel.Expr
+	exprs := make([]rel.Expr, 0, want)
 	for i := range want {
 		at := i
 		if i >= lw {

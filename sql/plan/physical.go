@@ -159,7 +159,7 @@ func (p *planner) traits(t *catalog.Table, at rel.Place) (Traits, bool) {
 	return tr, true
 }
 
-// calc filters and projects; it goes into a calc below it where nothing would be evaluated twice.
+// calc filters and projects (exprs nil: to all columns); it goes into a calc below it where nothing would be evaluated twice.
 func (p *planner) calc(in rel.Physical, cond rel.Expr, exprs []rel.Expr, names []string, at rel.Place) rel.Physical {
 	if exprs == nil {
 		s := in.Schema()
@@ -241,6 +241,7 @@ func (p *planner) mergeable(below *rel.PCalc, cond rel.Expr, exprs []rel.Expr) b
 }
 
 func (p *planner) project(n *rel.Project) rel.Physical {
+	exprs := append([]rel.Expr{}, n.Exprs...) // not nil without columns
 	if f, ok := n.Input.(*rel.Filter); ok {
 		used := make([]bool, f.Schema().Len())
 		for _, e := range n.Exprs {
@@ -250,13 +251,13 @@ func (p *planner) project(n *rel.Project) rel.Physical {
 		if in == nil {
 			return nil
 		}
-		return p.calc(in, nil, n.Exprs, n.Schema().Names, n.At())
+		return p.calc(in, nil, exprs, n.Schema().Names, n.At())
 	}
 	in := p.node(n.Input)
 	if in == nil {
 		return nil
 	}
-	return p.calc(in, nil, n.Exprs, n.Schema().Names, n.At())
+	return p.calc(in, nil, exprs, n.Schema().Names, n.At())
 }
 
 // filter plans a filter; used are the columns that are needed above it, nil = all.

@@ -3,6 +3,7 @@ package plan
 import (
 	"slices"
 
+	"github.com/millrace-stream/millrace/sql/catalog"
 	"github.com/millrace-stream/millrace/sql/rel"
 )
 
@@ -35,6 +36,9 @@ func (p *planner) placed(n rel.Physical, done map[rel.Physical]rel.Physical) rel
 	if len(ph.In) > 0 {
 		first = ph.In[0].Common().Dist
 	}
+	if _, ok := n.(*rel.PUnion); ok {
+		p.untangle(ph.In)
+	}
 	switch want, keyed := demand(n); {
 	case keyed && len(ph.In) == 0: // constants, in the only subtask of their own
 		ph.Dist = rel.Distribution{Kind: rel.SingleDist}
@@ -65,6 +69,35 @@ func (p *planner) together(ins []rel.Physical, i int, want [][]int) rel.Physical
 		return in
 	}
 	return p.exchange(in, keys)
+}
+
+// untangle exchanges inputs of a union whose tables another input reads through an exchange: without one of its own the
+// rows before and behind that exchange would be on one subtask, which would feed itself.
+func (p *planner) untangle(ins []rel.Physical) {
+	for i, in := range ins {
+		near, _ := tables(in)
+		for k, other := range ins {
+			if _, far := tables(other); k != i && slices.ContainsFunc(near, func(t *catalog.Table) bool { return slices.Contains(far, t) }) {
+				ins[i] = p.exchange(in, count(in.Schema().Len()))
+				break
+			}
+		}
+	}
+}
+
+// tables are those that a node reads on its own subtask, and those behind an exchange.
+func tables(n rel.Physical) (near, far []*catalog.Table) {
+	if s, ok := n.(*rel.PScan); ok {
+		return []*catalog.Table{s.Table}, nil
+	}
+	for _, in := range n.Common().In {
+		a, b := tables(in)
+		near, far = append(near, a...), append(far, b...)
+	}
+	if _, ok := n.(*rel.PExchange); ok {
+		return nil, append(far, near...)
+	}
+	return near, far
 }
 
 func (p *planner) exchange(in rel.Physical, keys []int) rel.Physical {

@@ -225,6 +225,11 @@ func (p *planner) over(n *rel.Over) rel.Physical {
 			return nil
 		}
 	}
+	if !n.Frame.Rows && n.Frame.From >= 0 {
+		p.fail(n.At(), "E3306", "RANGE back by an interval over %q, which is no time attribute", in.Schema().Names[k.Column]).
+			WithNote("use ROWS BETWEEN n PRECEDING, or order by a column with a watermark")
+		return nil
+	}
 	o := &rel.POverColumn{Phys: like(n, in), Partition: n.Partition, Order: n.Order, Frame: n.Frame, Calls: n.Calls, Retracts: retracts(in), TTL: p.ttl(nil)}
 	return p.changes(p.add(o, alive, nil))
 }

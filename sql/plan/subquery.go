@@ -147,6 +147,19 @@ func (p *planner) semi(in rel.Node, s *rel.Subquery, x []rel.Expr, anti bool) re
 	if !ok {
 		return nil
 	}
+	kind := rel.Semi
+	mayBeEqual := false
+	if anti {
+		kind = rel.Anti
+		if x != nil && (nullableAny(x) || nullableColumns(sub, len(x))) {
+			// With NULL a value may be equal to one of the query. The operator of NOT IN knows one query for all rows and
+			// compares columns; else the condition says it.
+			constant := func(e rel.Expr) bool { return !reads(e, func(int) bool { return true }) }
+			if mayBeEqual = len(preds) > 0 || slices.ContainsFunc(x, constant); !mayBeEqual {
+				kind = rel.NullAwareAnti
+			}
+		}
+	}
 	lw := in.Schema().Len()
 	cond := p.correlated(preds, lw)
 	if x != nil {
@@ -159,14 +172,10 @@ func (p *planner) semi(in rel.Node, s *rel.Subquery, x []rel.Expr, anti bool) re
 		if !ok {
 			return nil
 		}
-		cond = conjunction(cond, equal)
-	}
-	kind := rel.Semi
-	if anti {
-		kind = rel.Anti
-		if x != nil && (nullableAny(x) || nullableColumns(sub, len(x))) {
-			kind = rel.NullAwareAnti
+		if mayBeEqual {
+			equal = rel.NewCall(row.Boolean().NotNull(), builtin("IS NOT FALSE"), []rel.Expr{equal}, s.At)
 		}
+		cond = conjunction(cond, equal)
 	}
 	ls := in.Schema()
 	return &rel.Join{Base: rel.MakeBase(ls.Names, ls.Types, s.At), Kind: kind, Left: in, Right: sub, Cond: cond}

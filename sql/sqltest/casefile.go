@@ -72,6 +72,15 @@ func (c Change) String() string {
 	return fmt.Sprintf("%d %s %s", c.Number, c.Kind, c.Row)
 }
 
+// Key is a text that is the same for changes with the same values in columns. The change must have come out of a run.
+func (c Change) Key(columns []int) string {
+	var b strings.Builder
+	for _, i := range columns {
+		fmt.Fprintf(&b, "%v|", c.values[i])
+	}
+	return b.String()
+}
+
 // ExprResult is the expectation of an expression.
 type ExprResult struct {
 	Expr, Type, Values string

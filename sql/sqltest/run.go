@@ -61,6 +61,8 @@ type Outcome struct {
 	// Late is how many late records were met, Behind how many rows were behind the watermark of their partition. OrderSensitive says that the plan's result depends on the order of arrival.
 	Late, Behind   int64
 	OrderSensitive bool
+	// UpsertKeys are the sets of columns each of which names one row, as the plan says.
+	UpsertKeys [][]int
 
 	layout *row.Layout
 }
@@ -211,6 +213,7 @@ func (r *runner) run(sink *rel.Sink) (out *Outcome) {
 	}
 	for _, s := range app.Plan.Sinks {
 		r.out.OrderSensitive = r.out.OrderSensitive || s.OrderSensitive || s.In[0].Common().OrderSensitive
+		r.out.UpsertKeys = s.In[0].Common().UpsertKeys
 	}
 	plan, err := app.Topology.Plan()
 	if err != nil {

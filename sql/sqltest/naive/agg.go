@@ -358,7 +358,10 @@ func (e *eval) over(n *rel.Over) bag {
 	var out bag
 	compare := byKeys(n.Order)
 	for _, g := range by(in.rows, n.Partition) {
-		rows := e.sorted(g.rows, in.inOrder || !n.Frame.Rows, n.Order)
+		// Of equal times the later arrival is the last row, the earlier one the first; but a Top-N by time, descending, is no
+		// deduplication, and which it is the filter above says.
+		inOrder := in.inOrder && !(len(n.Order) > 0 && n.Order[0].Desc && n.Input.Schema().Types[n.Order[0].Column].Mark() == row.Rowtime)
+		rows := e.sorted(g.rows, inOrder || !n.Frame.Rows, n.Order)
 		for i, t := range rows {
 			v := slices.Clone(t.v)
 			// The frame ends with the row or, in RANGE, with the last of equal order.

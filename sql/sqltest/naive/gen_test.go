@@ -689,6 +689,8 @@ func (g *gen) semi(depth int) grown {
 		inner := &ast.Select{From: r.ref, Items: []ast.SelectItem{{Expr: g.expr(scope{r}, c, 0)}}}
 		if g.chance(40) {
 			inner.Where = g.cond(scope{r}, 1)
+		} else if g.chance(30) {
+			inner.Where = g.equals(l, r)
 		}
 		cond = &ast.In{X: x, Query: inner, Not: g.chance(40)}
 	}
@@ -727,7 +729,7 @@ func (g *gen) order(s scope, all bool) []ast.OrderItem {
 	items := slices.DeleteFunc(s.all(), func(it item) bool { return it.class == array })
 	g.r.Shuffle(len(items), func(i, k int) { items[i], items[k] = items[k], items[i] })
 	if !all {
-		items = items[:1+g.r.IntN(min(2, len(items)))]
+		items = items[:min(1+g.r.IntN(2), len(items))]
 	}
 	var out []ast.OrderItem
 	for _, it := range items {
@@ -941,7 +943,7 @@ func (g *gen) windowAggOf(kind string) grown {
 		keys = []item{{ref(src.alias, "k"), src.columns[0]}}
 	}
 	sel := &ast.Select{From: src.ref}
-	if g.chance(25) {
+	if kind != "SESSION" && g.chance(25) { // below sessions the planner puts it, and so does Flink
 		sel.Where = g.cond(s, 1)
 	}
 	window := []item{{ref(src.alias, "window_start"), src.columns[n-2]}, {ref(src.alias, "window_end"), src.columns[n-1]}}

@@ -121,14 +121,14 @@ func (e *eval) node(n rel.Node) bag {
 		return out
 	case *rel.Project:
 		in := e.node(n.Input)
-		out := bag{inOrder: in.inOrder}
+		out := bag{inOrder: in.inOrder && !asks(n.Exprs...)}
 		for _, t := range in.rows {
 			out.rows = append(out.rows, tuple{e.exprs(n.Exprs, t.v), t.line})
 		}
 		return out
 	case *rel.Filter:
 		in := e.node(n.Input)
-		out := bag{inOrder: in.inOrder}
+		out := bag{inOrder: in.inOrder && !asks(n.Cond)}
 		for _, t := range in.rows {
 			if e.holds(n.Cond, t.v) {
 				out.rows = append(out.rows, t)
@@ -156,6 +156,18 @@ func (e *eval) node(n rel.Node) bag {
 	}
 	unsupported(n)
 	return bag{}
+}
+
+// asks says whether expressions have subqueries: then rows are put out anew when these give something else.
+func asks(list ...rel.Expr) (yes bool) {
+	for _, x := range list {
+		rel.WalkExpr(x, func(x rel.Expr) bool {
+			_, is := x.(*rel.Subquery)
+			yes = yes || is
+			return true
+		})
+	}
+	return yes
 }
 
 // scan folds what came in: an upsert table has the last row of each key, one with changes what was not taken back.
@@ -202,20 +214,31 @@ func (e *eval) scan(n *rel.Scan) bag {
 		case ev.Kind.Adds() && upsert && at >= 0:
 			if keyOf(live[at].Values...) != keyOf(ev.Values...) {
 				live = append(slices.Delete(live, at, at+1), ev)
+				out.inOrder = false // it stays where it was if no column that is read has changed
 			}
 		case ev.Kind.Adds():
 			live = append(live, ev)
 		case at >= 0:
-			if slices.ContainsFunc(live[at+1:], same) {
-				out.inOrder = false // which of the equal rows goes?
-			}
 			live = slices.Delete(live, at, at+1)
+			if slices.ContainsFunc(live, func(o Event) bool { return alike(o, ev) }) {
+				out.inOrder = false // which of two rows goes that are equal in the columns that are read?
+			}
 		}
 	}
 	for _, ev := range live {
 		out.rows = append(out.rows, tuple{project(ev), ev.Line})
 	}
 	return out
+}
+
+// alike says whether two rows have a column in common.
+func alike(a, b Event) bool {
+	for i := range a.Values {
+		if keyOf(a.Values[i]) == keyOf(b.Values[i]) {
+			return true
+		}
+	}
+	return false
 }
 
 func concat(a, b []row.Value) []row.Value { return slices.Concat(a, b) }

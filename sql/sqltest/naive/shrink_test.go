@@ -23,6 +23,9 @@ func shrink(p *pair, v verdict) (*pair, verdict) {
 		if tries++; tries > 3000 {
 			return false
 		}
+		if !c.printable() {
+			return false
+		}
 		w := c.check()
 		if w.fault == "" || kindOf(w.fault) != kind {
 			return false
@@ -38,6 +41,13 @@ func shrink(p *pair, v verdict) (*pair, verdict) {
 	return p, v
 }
 
+// printable says that the query still is one.
+func (p *pair) printable() (yes bool) {
+	defer func() { yes = recover() == nil }()
+	p.text()
+	return
+}
+
 // with is a copy of the pair with other tables.
 func (p *pair) with(tables []*table) *pair {
 	c := *p
@@ -45,7 +55,7 @@ func (p *pair) with(tables []*table) *pair {
 	return &c
 }
 
-// only is a table with the events that keep says.
+// only is a pair with the lines that keep says, numbered anew.
 func (p *pair) only(keep func(line int) bool) *pair {
 	tables := make([]*table, len(p.tables))
 	var lines []int
