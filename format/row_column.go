@@ -161,3 +161,87 @@ func (c *readColumn) want() string {
 	}
 	return "want a number for " + t + " in its range"
 }
+
+// addTo adds the column's value in r to a list.
+func (c *readColumn) addTo(b *row.ArrayBuilder, r *row.Row) {
+	switch {
+	case r.Null(c.column):
+		b.AddNull()
+	case c.words == 0:
+		b.AddBytes(r.S[c.at])
+	case c.words == 1:
+		b.AddWord(r.W[c.at])
+	default:
+		b.AddWords(r.W[c.at], r.W[c.at+1])
+	}
+}
+
+// addField adds the column's value in r to a ROW.
+func (c *readColumn) addField(b *row.RowBuilder, r *row.Row) {
+	switch {
+	case r.Null(c.column):
+		b.AddNull()
+	case c.words == 0:
+		b.AddBytes(r.S[c.at])
+	case c.words == 1:
+		b.AddWord(r.W[c.at])
+	default:
+		b.AddWords(r.W[c.at], r.W[c.at+1])
+	}
+}
+
+// writeColumn is a column of a row, or a value inside of one, that is written as text.
+type writeColumn struct {
+	name   string
+	typ    *row.Type
+	kind   row.Kind
+	column int
+	at     int
+	words  uint8
+	stamp  *stampText
+}
+
+func newWriteColumn(name string, t *row.Type, iso bool) writeColumn {
+	c := writeColumn{name: name, typ: t, kind: t.Kind(), words: row.NewLayout(t).Place(0).Words}
+	if c.kind == row.KindTimestamp || c.kind == row.KindTimestampLTZ {
+		c.stamp = newStampText(t, iso)
+	}
+	return c
+}
+
+// place says where the column lies.
+func (c *writeColumn) place(l *row.Layout, column int) {
+	c.column, c.at = column, l.Place(column).Index
+}
+
+// appendWords writes a value of words, without quotes.
+func (c *writeColumn) appendWords(dst []byte, x, y uint64) []byte {
+	switch c.kind {
+	case row.KindBoolean:
+		return strconv.AppendBool(dst, x != 0)
+	case row.KindFloat:
+		return row.AppendFloat(dst, math.Float64frombits(x))
+	case row.KindDouble:
+		return row.AppendDouble(dst, math.Float64frombits(x))
+	case row.KindDecimal:
+		return row.AppendDec(dst, decimalOf(c.typ, x, y), c.typ.Scale())
+	case row.KindDate:
+		return row.AppendDate(dst, int64(x))
+	case row.KindTime:
+		return appendClock(dst, int64(x), 0)
+	case row.KindTimestamp, row.KindTimestampLTZ:
+		return c.stamp.append(dst, int64(x), int64(y))
+	}
+	return appendInt(dst, int64(x))
+}
+
+// appendScalar writes a value that is not nested, without quotes.
+func (c *writeColumn) appendScalar(dst []byte, x, y uint64, b []byte) []byte {
+	switch {
+	case c.kind.Text():
+		return append(dst, b...)
+	case c.kind.Bytes():
+		return base64.StdEncoding.AppendEncode(dst, b)
+	}
+	return c.appendWords(dst, x, y)
+}

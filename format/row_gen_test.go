@@ -12,15 +12,16 @@ import (
 type rowGen struct {
 	*rand.Rand
 	nested bool // ARRAY, MAP, MULTISET and ROW too
+	least  int  // columns
 }
 
 func newRowGen(seed uint64) *rowGen {
-	return &rowGen{Rand: rand.New(rand.NewPCG(seed, 1)), nested: true}
+	return &rowGen{Rand: rand.New(rand.NewPCG(seed, 1)), nested: true, least: 1}
 }
 
-// schema is a table of 1 to 8 columns, which lie in another order in the layout, among others.
+// schema is a table of up to 8 columns, which lie in another order in the layout, among others.
 func (g *rowGen) schema() RowSchema {
-	n := 1 + g.IntN(8)
+	n := g.least + g.IntN(7)
 	if g.IntN(20) == 0 {
 		n = 80 // more views than Plain has bits, and more columns than a word of NULLs
 	}

@@ -47,7 +47,7 @@ var (
 	jsonTimestamps     = Option{Name: "timestamp-format.standard", Kind: Enum, Default: "SQL", Values: []string{"SQL", "ISO-8601"}, Doc: "How TIMESTAMP and TIMESTAMP_LTZ are written: SQL is 2024-01-31 23:59:59.999, ISO-8601 is 2024-01-31T23:59:59.999; a TIMESTAMP_LTZ has a Z behind it."}
 	jsonNullKeys       = Option{Name: "map-null-key.mode", Kind: Enum, Default: "FAIL", Values: []string{"FAIL", "DROP", "LITERAL"}, Doc: "What is written for an entry of a MAP whose key is NULL: FAIL is an error, DROP leaves it out, LITERAL writes the key map-null-key.literal."}
 	jsonNullKeyLiteral = Option{Name: "map-null-key.literal", Kind: Text, Default: "null", Doc: "The key that is written for NULL with map-null-key.mode LITERAL."}
-	jsonPlainDecimals  = Option{Name: "encode.decimal-as-plain-number", Kind: Boolean, Default: "false", Doc: "Write small DECIMALs as 0.00000001 and not as 1E-8."}
+	jsonPlainDecimals  = Option{Name: "encode.decimal-as-plain-number", Kind: Boolean, Default: "false", Doc: "Write a DECIMAL with all digits of its scale, 100.00 or 0.00000010, and not in the shortest form, 1E+2 or 1E-7."}
 	jsonIgnoreNulls    = Option{Name: "encode.ignore-null-fields", Kind: Boolean, Default: "false", Doc: "Leave out fields that are NULL."}
 )
 

@@ -467,20 +467,6 @@ func (d *rowReader) element(n *rowNode, src []byte, i, left int) (int, *JSONErro
 	return end, nil
 }
 
-// add adds what element has read.
-func (n *rowNode) add(b *row.ArrayBuilder) {
-	switch e := n.inner; {
-	case e.Null(0):
-		b.AddNull()
-	case n.elem.words == 0:
-		b.AddBytes(e.S[0])
-	case n.elem.words == 1:
-		b.AddWord(e.W[0])
-	default:
-		b.AddWords(e.W[0], e.W[1])
-	}
-}
-
 func (d *rowReader) list(n *rowNode, src []byte, i, left int, r *row.Row) (int, *JSONError) {
 	if left == 0 {
 		return i, tooDeep(i)
@@ -495,7 +481,7 @@ func (d *rowReader) list(n *rowNode, src []byte, i, left int, r *row.Row) (int, 
 			if i, err = d.element(n, src, i, left-1); err != nil {
 				return i, err.at(k)
 			}
-			n.add(n.list)
+			n.elem.addTo(n.list, n.inner)
 			var more bool
 			if i, more, err = afterElement(src, i, ']'); err != nil {
 				return i, err
@@ -529,7 +515,7 @@ func (d *rowReader) mapOf(n *rowNode, src []byte, i, left int, r *row.Row) (int,
 				return i, err.in(name)
 			}
 			n.pairs.Keys.AddBytes(unsafe.Slice(unsafe.StringData(name), len(name)))
-			n.add(&n.pairs.Values)
+			n.elem.addTo(&n.pairs.Values, n.inner)
 			var more bool
 			if i, more, err = afterElement(src, i, '}'); err != nil {
 				return i, err
@@ -555,16 +541,7 @@ func (d *rowReader) rowOf(n *rowNode, src []byte, i, left int, r *row.Row) (int,
 		return i, err
 	}
 	for k := range n.object.fields {
-		switch f := &n.object.fields[k]; {
-		case e.Null(k):
-			n.rows.AddNull()
-		case f.words == 0:
-			n.rows.AddBytes(e.S[f.at])
-		case f.words == 1:
-			n.rows.AddWord(e.W[f.at])
-		default:
-			n.rows.AddWords(e.W[f.at], e.W[f.at+1])
-		}
+		n.object.fields[k].addField(n.rows, e)
 	}
 	at := len(d.buf)
 	d.buf = n.rows.Append(d.buf)

@@ -18,14 +18,8 @@ type rowWriter struct {
 
 // writeNode is a value that is written: a column, a field of a ROW, an element.
 type writeNode struct {
+	writeColumn
 	lead   string // comma, name and colon
-	name   string
-	typ    *row.Type
-	kind   row.Kind
-	column int
-	at     int
-	words  uint8
-	stamp  *stampText
 	fields []writeNode
 	elem   *writeNode
 }
@@ -33,22 +27,19 @@ type writeNode struct {
 func (j *jsonRows) newWriter(s RowSchema) (*rowWriter, error) {
 	w := &rowWriter{jsonRows: j, columns: make([]writeNode, len(s.Columns))}
 	for i, c := range s.Columns {
-		p := s.Layout.Place(c.Index)
 		n := &w.columns[i]
 		if err := j.setWriteNode(n, c.Name, c.Type); err != nil {
 			return nil, fmt.Errorf("column %s: %w", c.Name, err)
 		}
-		n.column, n.at, n.words = c.Index, p.Index, p.Words
+		n.place(s.Layout, c.Index)
 	}
 	return w, nil
 }
 
 func (j *jsonRows) setWriteNode(n *writeNode, name string, t *row.Type) error {
-	*n = writeNode{name: name, lead: string(append(appendString([]byte{','}, name), ':')), typ: t, kind: t.Kind(), words: row.NewLayout(t).Place(0).Words}
+	*n = writeNode{writeColumn: newWriteColumn(name, t, j.iso), lead: string(append(appendString([]byte{','}, name), ':'))}
 	elem := t.Elem()
 	switch n.kind {
-	case row.KindTimestamp, row.KindTimestampLTZ:
-		n.stamp = newStampText(t, j.iso)
 	case row.KindMap, row.KindMultiset:
 		if err := textKeys(t); err != nil {
 			return err
@@ -134,26 +125,21 @@ func (w *rowWriter) value(dst []byte, n *writeNode, x, y uint64, b []byte) ([]by
 	switch n.kind {
 	case row.KindNull:
 		return append(dst, "null"...), nil
-	case row.KindBoolean:
-		if x != 0 {
-			return append(dst, "true"...), nil
-		}
-		return append(dst, "false"...), nil
 	case row.KindFloat, row.KindDouble:
-		return appendRowFloat(dst, math.Float64frombits(x), n.kind == row.KindFloat), nil
+		if f := math.Float64frombits(x); math.IsNaN(f) || math.IsInf(f, 0) {
+			return append(n.appendWords(append(dst, '"'), x, y), '"'), nil
+		}
 	case row.KindDecimal:
-		return appendDecimal(dst, n.typ, x, y, w.plain), nil
+		if d := decimalOf(n.typ, x, y); !w.plain {
+			return appendShortDecimal(dst, d, n.typ.Scale()), nil
+		}
 	case row.KindChar, row.KindVarChar:
 		return appendRowText(dst, b), nil
 	case row.KindBinary, row.KindVarBinary:
 		dst = base64.StdEncoding.AppendEncode(append(dst, '"'), b)
 		return append(dst, '"'), nil
-	case row.KindDate:
-		return append(row.AppendDate(append(dst, '"'), int64(x)), '"'), nil
-	case row.KindTime:
-		return append(appendClock(append(dst, '"'), int64(x), 0), '"'), nil
-	case row.KindTimestamp, row.KindTimestampLTZ:
-		return append(n.stamp.append(append(dst, '"'), int64(x), int64(y)), '"'), nil
+	case row.KindDate, row.KindTime, row.KindTimestamp, row.KindTimestampLTZ:
+		return append(n.appendWords(append(dst, '"'), x, y), '"'), nil
 	case row.KindArray:
 		v := row.ViewArray(n.typ, b)
 		dst = append(dst, '[')
@@ -172,7 +158,7 @@ func (w *rowWriter) value(dst []byte, n *writeNode, x, y uint64, b []byte) ([]by
 	case row.KindRow:
 		return w.rowOf(dst, n, row.ViewRow(n.typ, b))
 	}
-	return appendInt(dst, int64(x)), nil
+	return n.appendWords(dst, x, y), nil
 }
 
 func (w *rowWriter) element(dst []byte, n *writeNode, v row.ArrayView, i int) ([]byte, *JSONError) {
@@ -244,21 +230,4 @@ func appendRowText(dst, b []byte) []byte {
 	dst = append(dst, '"')
 	dst = append(dst, b...)
 	return append(dst, '"')
-}
-
-// appendRowFloat writes a number as Java prints it; NaN and the infinities as strings.
-func appendRowFloat(dst []byte, f float64, short bool) []byte {
-	quoted := math.IsNaN(f) || math.IsInf(f, 0)
-	if quoted {
-		dst = append(dst, '"')
-	}
-	if short {
-		dst = row.AppendFloat(dst, f)
-	} else {
-		dst = row.AppendDouble(dst, f)
-	}
-	if quoted {
-		dst = append(dst, '"')
-	}
-	return dst
 }

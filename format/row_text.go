@@ -299,28 +299,47 @@ func readDec64(b []byte, scale int) (v int64, ok bool) {
 	return v, true
 }
 
-// appendDecimal writes a DECIMAL with all digits of its scale, or, unless plain, as Java's BigDecimal prints it: with an
-// exponent below 0.000001.
-func appendDecimal(dst []byte, t *row.Type, x, y uint64, plain bool) []byte {
-	d, scale := row.Dec{Lo: x, Hi: int64(y)}, t.Scale()
+// decimalOf is the number that words of a DECIMAL hold.
+func decimalOf(t *row.Type, x, y uint64) row.Dec {
 	if t.Precision() <= 18 {
-		d = row.DecInt(int64(x))
+		return row.DecInt(int64(x))
 	}
-	if plain || scale <= 6 {
-		return row.AppendDec(dst, d, scale)
-	}
-	var buf [48]byte
-	text := row.AppendDec(buf[:0], d.Abs(), 0)
-	exp := len(text) - 1 - scale
-	if exp >= -6 {
-		return row.AppendDec(dst, d, scale)
+	return row.Dec{Lo: x, Hi: int64(y)}
+}
+
+// appendShortDecimal writes a number as Java prints a BigDecimal without zeros at its end: 1.5, 1E+2, 1E-7.
+func appendShortDecimal(dst []byte, d row.Dec, scale int) []byte {
+	if d.Sign() == 0 {
+		return append(dst, '0')
 	}
 	if d.Sign() < 0 {
 		dst = append(dst, '-')
+		d = d.Neg()
+	}
+	var buf [48]byte
+	text := row.AppendDec(buf[:0], d, 0)
+	for text[len(text)-1] == '0' {
+		text = text[:len(text)-1]
+		scale--
+	}
+	exp := len(text) - 1 - scale
+	switch {
+	case scale == 0:
+		return append(dst, text...)
+	case scale > 0 && exp >= 0:
+		dst = append(dst, text[:exp+1]...)
+		return append(append(dst, '.'), text[exp+1:]...)
+	case scale > 0 && exp >= -6:
+		dst = append(dst, "0.000000"[:1-exp]...)
+		return append(dst, text...)
 	}
 	dst = append(dst, text[0])
 	if len(text) > 1 {
 		dst = append(append(dst, '.'), text[1:]...)
 	}
-	return strconv.AppendInt(append(dst, 'E'), int64(exp), 10)
+	dst = append(dst, 'E')
+	if exp > 0 {
+		dst = append(dst, '+')
+	}
+	return strconv.AppendInt(dst, int64(exp), 10)
 }
