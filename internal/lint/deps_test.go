@@ -33,6 +33,7 @@ var level = map[string]int{
 	"format/internal/cells": 1,
 	"format/registry":       2,
 	"format/avro":           3,
+	"format/protobuf":       3,
 	"statestore":            1,
 	// Where checkpoints are kept.
 	"checkpoint/blob":          1,
@@ -110,6 +111,10 @@ var homes = []home{
 		"stores of certificates are read where a table names them"},
 	{"github.com/twmb/avro", []string{"format/avro"}, true,
 		"one codec of Avro"},
+	{"github.com/bufbuild/protocompile", []string{"format/protobuf"}, true,
+		"one codec of Protobuf"},
+	{"google.golang.org/protobuf", []string{"format/protobuf"}, true,
+		"one codec of Protobuf"},
 	{"github.com/twmb/franz-go", []string{"txn", "doctor", "internal/demo", "internal/embedded", "internal/onbroker", "examples", "test"}, true,
 		"only the Kafka border speaks to brokers: the engine must stay free of a client's types"},
 	{"github.com/klauspost/compress", []string{"checkpoint"}, true,
