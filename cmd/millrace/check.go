@@ -62,7 +62,7 @@ func checkScript(c *scriptCall) error {
 	if err != nil {
 		return err
 	}
-	offline, err := c.flags.GetBool("offline")
+	c.offline, err = c.flags.GetBool("offline")
 	if err != nil {
 		return err
 	}
@@ -90,7 +90,7 @@ func checkScript(c *scriptCall) error {
 		return asUsage(&library.TopologyError{Err: err})
 	}
 	report := doctor.Report{Checks: []doctor.Check{c.commits()}}
-	if !offline {
+	if !c.offline {
 		in, err := c.doctorOf(s, top, members)
 		if err != nil {
 			return err

@@ -6,6 +6,7 @@ import (
 	"github.com/millrace-stream/millrace/connector/datagen"
 	"github.com/millrace-stream/millrace/connector/filesystem"
 	"github.com/millrace-stream/millrace/connector/http"
+	"github.com/millrace-stream/millrace/connector/kafka"
 	"github.com/millrace-stream/millrace/connector/print"
 	"github.com/millrace-stream/millrace/format"
 )
@@ -24,13 +25,16 @@ func formats() format.RowFormats {
 func connectors() connector.Registry { return connectorsOn(nil) }
 
 // connectorsOn are connectors that ask a cluster which topics there are; nil = none can be asked.
-func connectorsOn(_ connector.Cluster) connector.Registry {
+func connectorsOn(cluster connector.Cluster) connector.Registry {
 	f := formats()
+	topics := kafka.Options{Formats: f, Cluster: cluster}
 	return connector.Registry{
-		"blackhole":  blackhole.New(),
-		"datagen":    datagen.New(),
-		"filesystem": filesystem.New(f),
-		"http":       http.New(f),
-		"print":      print.New(),
+		"blackhole":    blackhole.New(),
+		"datagen":      datagen.New(),
+		"filesystem":   filesystem.New(f),
+		"http":         http.New(f),
+		"kafka":        kafka.New(topics),
+		"print":        print.New(),
+		"upsert-kafka": kafka.NewUpsert(topics),
 	}
 }

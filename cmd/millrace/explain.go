@@ -30,6 +30,7 @@ func explainScript(c *scriptCall) error {
 	if err != nil {
 		return err
 	}
+	c.offline = true
 	s, err := c.open()
 	if err != nil {
 		return err

@@ -19,8 +19,8 @@ import (
 	"github.com/millrace-stream/millrace/internal/task"
 )
 
-// embeddedPartitions is how many partitions topics on the embedded broker have.
-const embeddedPartitions = 4
+// embeddedPartitions is how many partitions topics on the embedded broker have: with one, no quiet partition holds event time back.
+const embeddedPartitions = 1
 
 // newRunCommand runs a script as an app.
 func newRunCommand(environ []string) *cobra.Command {
@@ -61,6 +61,7 @@ func runScript(c *scriptCall) error {
 	if err != nil {
 		return err
 	}
+	c.offline = inProcess
 	s, err := c.open()
 	if err != nil {
 		return err
@@ -112,6 +113,9 @@ func runEmbedded(ctx context.Context, c *scriptCall, s *script) (err error) {
 		return err
 	}
 	cfg := c.config
+	if c.loaded.Origin("log.level") == "default" {
+		cfg.Log.Level = "warn" // the rows are what is to be seen
+	}
 	cfg.Brokers, cfg.State.Store, cfg.Group.LeaveOnStop = b.Addrs(), "memory", true
 	cfg.Security = configs.Security{}
 	out := c.cmd.OutOrStdout()

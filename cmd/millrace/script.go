@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -17,6 +19,7 @@ import (
 	"github.com/millrace-stream/millrace/sql/diag"
 	"github.com/millrace-stream/millrace/sql/parse"
 	"github.com/millrace-stream/millrace/sql/rel"
+	"github.com/millrace-stream/millrace/txn"
 )
 
 // scriptError is what is wrong with a script: it is shown with the lines that it is about, and exits with 2.
@@ -110,8 +113,15 @@ type scriptCall struct {
 	path    string
 	text    string
 	config  configs.Config
+	// loaded has where each value of config came from.
+	loaded *configs.Loaded
+	// defaults are the keys of the configuration that the script sets; load reads the configuration with them and others.
+	defaults map[string]any
+	load     func(defaults map[string]any) (*configs.Loaded, error)
 	// notes are what SET says that has no effect here.
 	notes diag.List
+	// offline says that no cluster is asked.
+	offline bool
 }
 
 func (s scriptCommand) command(environ []string) *cobra.Command {
@@ -121,9 +131,14 @@ func (s scriptCommand) command(environ []string) *cobra.Command {
 		DisableFlagParsing: true,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c := &scriptCall{cmd: cmd, environ: environ}
-			own, loaded, err := s.load(cmd, args, environ, nil)
+			c.load = func(defaults map[string]any) (*configs.Loaded, error) {
+				c.flags = pflag.NewFlagSet(s.use, pflag.ContinueOnError)
+				s.flags(c.flags)
+				return configs.Load(configs.LoadOptions{Args: args, Environ: environ, Flags: c.flags, Defaults: defaults})
+			}
+			loaded, err := c.load(nil)
 			if errors.Is(err, pflag.ErrHelp) {
-				_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s\n\n%s", s.long, configs.Usage("millrace "+s.use+" pipeline.sql", own))
+				_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s\n\n%s", s.long, configs.Usage("millrace "+s.use+" pipeline.sql", c.flags))
 				return err
 			}
 			if err != nil {
@@ -139,33 +154,81 @@ func (s scriptCommand) command(environ []string) *cobra.Command {
 			}
 			c.text = string(text)
 			// What the script sets is the program's own default: file, environment and flags go before it.
-			defaults, notes := settingsOf(c.path, c.text, environment(environ))
-			c.notes = notes
-			if _, ok := defaults["app.id"]; !ok {
-				defaults["app.id"] = appName(c.path)
+			c.defaults, c.notes = settingsOf(c.path, c.text, environment(environ))
+			if _, ok := c.defaults["app.id"]; !ok {
+				c.defaults["app.id"] = appName(c.path)
 			}
-			if own, loaded, err = s.load(cmd, args, environ, defaults); err != nil {
+			if c.loaded, err = c.load(c.defaults); err != nil {
 				return err
 			}
-			c.flags, c.config = own, loaded.Config
+			c.config = c.loaded.Config
 			return s.run(c)
 		},
 	}
 }
 
-func (s scriptCommand) load(_ *cobra.Command, args, environ []string, defaults map[string]any) (*pflag.FlagSet, *configs.Loaded, error) {
-	own := pflag.NewFlagSet(s.use, pflag.ContinueOnError)
-	s.flags(own)
-	loaded, err := configs.Load(configs.LoadOptions{Args: args, Environ: environ, Flags: own, Defaults: defaults})
-	return own, loaded, err
+// settled is the configuration with what tables say of the cluster, which gives way to all else.
+func (c *scriptCall) settled(settings map[string]string) (*configs.Loaded, error) {
+	defaults := map[string]any{}
+	for k, v := range settings {
+		defaults[k] = v
+	}
+	maps.Copy(defaults, c.defaults)
+	return c.load(defaults)
+}
+
+// Topics is of connector.Cluster.
+func (c *scriptCall) Topics(settings map[string]string) (topics map[string]int, err error) {
+	loaded, err := c.settled(settings)
+	if err != nil {
+		return nil, err
+	}
+	kafka, err := library.KafkaOptions(loaded.Config, nil, slog.New(slog.DiscardHandler))
+	if err != nil {
+		return nil, err
+	}
+	cluster, err := txn.Connect(c.cmd.Context(), kafka)
+	if err != nil {
+		return nil, err
+	}
+	defer cluster.Close()
+	all, err := cluster.AllTopics(c.cmd.Context())
+	if err != nil {
+		return nil, err
+	}
+	topics = map[string]int{}
+	for name, t := range all {
+		if !strings.HasPrefix(name, "__") && !ownTopic(c.config.App.ID, name) {
+			topics[name] = int(t.Partitions)
+		}
+	}
+	return topics, nil
+}
+
+// ownTopic says that a topic is one that the app makes for itself.
+func ownTopic(app, name string) bool {
+	rest, ok := strings.CutPrefix(name, app+"-")
+	if !ok {
+		return false
+	}
+	for _, kind := range []string{"control", "dead-letter", "repartition", "changelog", "changelog-expiring"} {
+		if rest == kind || strings.HasSuffix(rest, "-"+kind) {
+			return true
+		}
+	}
+	return false
 }
 
 // options are those of a session of this call.
 func (c *scriptCall) options() sql.Options {
-	return sql.Options{Env: environment(c.environ), Connectors: connectors(), BadInput: library.DecodePolicy(c.config)}
+	o := sql.Options{Env: environment(c.environ), Connectors: connectors(), BadInput: library.DecodePolicy(c.config)}
+	if !c.offline {
+		o.Connectors = connectorsOn(c)
+	}
+	return o
 }
 
-// open reads and plans the script.
+// open reads and plans the script, and takes what its tables say of the cluster into the configuration.
 func (c *scriptCall) open() (*script, error) {
 	s, err := readScript(c.path, c.text, c.options())
 	if err != nil {
@@ -176,6 +239,10 @@ func (c *scriptCall) open() (*script, error) {
 	}
 	s.warnings = append(c.notes, s.warnings...)
 	s.warnings.Sort()
+	if c.loaded, err = c.settled(s.app.Settings); err != nil {
+		return nil, fmt.Errorf("what tables say of the cluster: %w", err)
+	}
+	c.config = c.loaded.Config
 	return s, nil
 }
 

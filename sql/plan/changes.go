@@ -238,7 +238,10 @@ func describe(n rel.Physical) string {
 	case *rel.PLimit:
 		return "LIMIT"
 	case *rel.PWindowAgg:
-		return "a window with early or late firing"
+		if n.Emit.Updates() {
+			return "a window with early or late firing"
+		}
+		return "a window aggregate"
 	}
 	return n.String()
 }
