@@ -155,11 +155,11 @@ func placeOf(e rel.Expr) fn.Place {
 
 // correlate unnests values, side by side, or calls a table function.
 func (c *compiler) correlate(n *rel.PCorrelate, ins []flow) (stream, error) {
-	if n.Func != nil {
-		return stream{}, fail(n, "E3705", fmt.Errorf("table function %s cannot be called yet", n.Func.Func.Name))
-	}
 	in, layout := rel.Layout(n.In[0]), rel.Layout(n)
 	width := in.Len()
+	if n.Func != nil {
+		return c.tableFunction(n, ins, in, layout)
+	}
 	return c.step(n, ins, "unnest", func(env *fn.Env, ctx *context) (func(int, *row.Row) error, error) {
 		out := layout.New()
 		var parts []*unnest
@@ -211,6 +211,65 @@ func (c *compiler) correlate(n *rel.PCorrelate, ins []flow) (stream, error) {
 			}
 			if any || !n.Outer {
 				return nil
+			}
+			for i := width; i < layout.Len(); i++ {
+				out.SetNull(i)
+			}
+			return ctx.Emit(out)
+		}, nil
+	})
+}
+
+// tableFunction calls a table function for each row.
+func (c *compiler) tableFunction(n *rel.PCorrelate, ins []flow, in, layout *row.Layout) (stream, error) {
+	width := in.Len()
+	types := []*row.Type{n.Func.Typ}
+	if n.Func.Typ.Kind() == row.KindRow {
+		types = nil
+		for i := range n.Func.Typ.NumFields() {
+			types = append(types, n.Func.Typ.Field(i).Type)
+		}
+	}
+	given := row.NewLayout(types...)
+	return c.step(n, ins, "table-function", func(env *fn.Env, ctx *context) (func(int, *row.Row) error, error) {
+		if n.Func.Func.Rows == nil {
+			return nil, fmt.Errorf("%s is no table function", n.Func.Func.Name)
+		}
+		args, err := expr.CompileAll(env, in, n.Func.Args)
+		if err != nil {
+			return nil, err
+		}
+		env.Place = placeOf(n.Func)
+		rows, err := n.Func.Func.Rows(env, args, n.Func.Typ)
+		if err != nil {
+			return nil, err
+		}
+		pass := func(*row.Row) bool { return true }
+		if n.Cond != nil {
+			if pass, err = expr.Condition(env, layout, n.Cond); err != nil {
+				return nil, err
+			}
+		}
+		out := layout.New()
+		any := false
+		emit := func(r *row.Row) error {
+			for i := range given.Len() {
+				layout.CopyColumn(out, width+i, given, r, i)
+			}
+			if !pass(out) {
+				return nil
+			}
+			any = true
+			return ctx.Emit(out)
+		}
+		return func(_ int, r *row.Row) error {
+			out.Kind, out.Time = r.Kind, r.Time
+			for i := range width {
+				layout.CopyColumn(out, i, in, r, i)
+			}
+			any = false
+			if err := rows(r, emit); err != nil || any || !n.Outer {
+				return err
 			}
 			for i := width; i < layout.Len(); i++ {
 				out.SetNull(i)

@@ -20,6 +20,7 @@ import (
 	"github.com/millrace-stream/millrace/sql"
 	"github.com/millrace-stream/millrace/sql/catalog"
 	"github.com/millrace-stream/millrace/sql/diag"
+	"github.com/millrace-stream/millrace/sql/fn"
 	"github.com/millrace-stream/millrace/sql/parse"
 	"github.com/millrace-stream/millrace/sql/rel"
 )
@@ -73,6 +74,10 @@ type RunOptions struct {
 	Seed uint64
 	// Without switches rules of the planner off.
 	Without map[string]bool
+	// Functions are those of sql.Options.
+	Functions map[string]*fn.Func
+	// Config has settings over those of the case.
+	Config map[string]string
 }
 
 // collectTopic is where the rows of a query go, packed with their kind.
@@ -165,7 +170,8 @@ func (r *runner) declare() bool {
 	r.s = sql.NewSession(sql.Options{
 		Default:    &lines{all: byTable},
 		Collect:    r.collect,
-		Config:     r.c.Set,
+		Config:     r.config(),
+		Functions:  r.o.Functions,
 		OneSubtask: r.o.Mode != Parallel,
 		Without:    r.o.Without,
 		Watch: func(_ *catalog.Table, time, before, _ int64) {
@@ -180,6 +186,14 @@ func (r *runner) declare() bool {
 		return false
 	}
 	return true
+}
+
+// config is the settings of the case and of the run.
+func (r *runner) config() map[string]string {
+	all := map[string]string{}
+	maps.Copy(all, r.c.Set)
+	maps.Copy(all, r.o.Config)
+	return all
 }
 
 func (r *runner) collect(s *rel.Schema) *connector.Sink {
