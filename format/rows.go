@@ -72,8 +72,8 @@ func (s RowSchema) All() []row.Field {
 	return all
 }
 
-// OutsideError is an error of a RowDecoder that is not the message's fault: a service that it needs, such as a schema
-// registry, does not answer. The message is not given up for it, whatever the policy for bad input is: the program stops.
+// OutsideError is an error of a RowDecoder or RowEncoder that is not the fault of the message or row: a service that it
+// needs, such as a schema registry, does not answer or refuses. Nothing is given up for it, whatever the policy for bad input is: the program stops.
 type OutsideError struct{ Err error }
 
 func (e *OutsideError) Error() string { return e.Err.Error() }
@@ -92,6 +92,7 @@ type RowDecoder interface {
 
 // RowEncoder encodes rows.
 type RowEncoder interface {
-	// Append appends the message of a row, with its kind if the format has changes.
+	// Append appends the message of a row, with its kind if the format has changes. nil is the null message, which only raw
+	// has; dst is not nil.
 	Append(dst []byte, r *row.Row) ([]byte, error)
 }
