@@ -62,7 +62,6 @@ type run struct {
 	inputs  map[string]int // by topic
 	at      map[record.TopicPartition]int64
 	ends    map[record.TopicPartition]int64 // last stable offsets as last seen
-	until   map[record.TopicPartition]int64 // of Bounded: those at the start
 	epoch   uint64
 }
 
@@ -79,7 +78,7 @@ func Run(ctx context.Context, o Options) error {
 	if err != nil {
 		return err
 	}
-	r := &run{o: o, sub: sub, inputs: map[string]int{}, at: map[record.TopicPartition]int64{}, ends: map[record.TopicPartition]int64{}, until: map[record.TopicPartition]int64{}}
+	r := &run{o: o, sub: sub, inputs: map[string]int{}, at: map[record.TopicPartition]int64{}, ends: map[record.TopicPartition]int64{}}
 	r.calls.start()
 	defer r.calls.end()
 	if err := r.open(ctx); err != nil {
@@ -164,11 +163,23 @@ func (r *run) open(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("find the end of topic %s: %w", in.Topic, err)
 		}
+		until := stable
+		if in.End.Kind != task.EndNever {
+			if until, err = engine.EndPositions(ctx, r.o.Cluster, in.End, tps); err != nil {
+				return fmt.Errorf("find where to end in topic %s: %w", in.Topic, err)
+			}
+		}
+		if r.o.Bounded || in.End.Kind != task.EndNever {
+			e.Until = map[int32]int64{}
+			for _, tp := range tps {
+				e.Until[tp.Partition] = max(until[tp], 0)
+			}
+		}
 		if in.Load {
 			e.Ends = map[int32]int64{}
 		}
 		for _, tp := range tps {
-			r.at[tp], r.ends[tp], r.until[tp] = starts[tp], stable[tp], stable[tp]
+			r.at[tp], r.ends[tp] = starts[tp], stable[tp]
 			if in.Load {
 				e.Ends[tp.Partition] = stable[tp]
 			}
@@ -241,12 +252,12 @@ func (r *run) loop(ctx context.Context) error {
 		if err := r.step(); err != nil {
 			return err
 		}
-		if time.Since(last) >= r.o.Every || r.ended() {
+		if time.Since(last) >= r.o.Every || r.task.Stats().Ended {
 			last = time.Now()
 			if err := r.commit(ctx); err != nil {
 				return err
 			}
-			if r.ended() {
+			if r.task.Stats().Ended {
 				return nil
 			}
 		}
@@ -294,19 +305,6 @@ func (r *run) step() error {
 		return err
 	}
 	return r.hand(r.task.TakeOutputs())
-}
-
-// ended says that all was read that there was at the start of a bounded run.
-func (r *run) ended() bool {
-	if !r.o.Bounded || len(r.until) == 0 || r.task.Stats().Buffered > 0 {
-		return false
-	}
-	for tp, end := range r.until {
-		if r.at[tp] < end {
-			return false
-		}
-	}
-	return true
 }
 
 func (r *run) hand(records []record.Output) error {

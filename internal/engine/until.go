@@ -35,7 +35,7 @@ func (l *life) until(ctx context.Context, rec *txn.EpochRecord, env *task.Env) e
 		if len(open) == 0 {
 			continue
 		}
-		at, err := l.endsAt(ctx, end, open)
+		at, err := EndPositions(ctx, l.w.cluster, end, open)
 		if err != nil {
 			return fmt.Errorf("find where the reading of input %s of subtask %s ends: %w", in.Topic, l.s.id, err)
 		}
@@ -46,9 +46,16 @@ func (l *life) until(ctx context.Context, rec *txn.EpochRecord, env *task.Env) e
 	return nil
 }
 
-// endsAt are the offsets that an End means now for partitions of one input.
-func (l *life) endsAt(ctx context.Context, end task.End, tps []record.TopicPartition) (map[record.TopicPartition]int64, error) {
-	switch c := l.w.cluster; end.Kind {
+// EndPositions are the offsets that an End, which is not EndNever, means now for partitions of one topic; EndOffsets has
+// none for what it does not name, of which nothing is read.
+func EndPositions(ctx context.Context, c *txn.Cluster, end task.End, tps []record.TopicPartition) (map[record.TopicPartition]int64, error) {
+	switch end.Kind {
+	case task.EndOffsets:
+		at := map[record.TopicPartition]int64{}
+		for _, tp := range tps {
+			at[tp] = end.Offsets[tp.Partition]
+		}
+		return at, nil
 	case task.EndTimestamp:
 		return c.OffsetsAt(ctx, tps, end.At)
 	case task.EndGroup:
