@@ -66,6 +66,12 @@ func (c *Cluster) CommittedOffsets(ctx context.Context, name string, tps []recor
 			}
 			return out, nil
 		}
+		if errors.Is(err, kerr.GroupIDNotFound) {
+			for _, tp := range tps {
+				out[tp] = -1
+			}
+			return out, nil
+		}
 		if isAuthErr(err) {
 			return nil, authErr("fetch committed offsets", "group "+name+" and its topics", "Describe", err)
 		}
