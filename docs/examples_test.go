@@ -18,7 +18,7 @@ var without = map[string]string{
 	"JoinGlobal": "ExampleGlobalTableFrom", "WindowValue": "ExampleProcessWindow", "HeaderTime": "ExampleAssignEventTime",
 	"TableFrom": "ExampleLeftJoinTable", "JoinTable": "", "LateRightTo": "", "LateLeftTo": "", "RFC3339": "", // as LateRightTo, and as the other forms of HeaderTime
 	// The low-level contract: what is for engines on top of it.
-	"FromRaw": "ExampleTransform", "ToRaw": "ExampleTransform", "ExchangeBy": "", "KeyGroup": "",
+	"FromRaw": "ExampleTransform", "ToRaw": "ExampleTransform", "ToExternal": "", "ExchangeBy": "", "KeyGroup": "",
 	"Generate": "", "Shared": "", "OnStep": "", "Now": "", "SubtaskOf": "",
 	"DetectMatches": "", // package cep calls it
 }

@@ -26,11 +26,11 @@ func New(formats format.RowFormats) connector.Connector { return &files{formats}
 type files struct{ formats format.RowFormats }
 
 // lineFormats are the formats whose messages are lines of text.
-var lineFormats = []string{"json", "csv", "raw", "debezium-json"}
+var lineFormats = []string{"json", "csv", "raw", "debezium-json", "canal-json", "maxwell-json"}
 
 var options = []format.Option{
 	{Name: "path", Kind: format.Text, Required: true, Doc: "The folder of the table; to read it may be a file. A path of this machine, absolute or as seen from where the program runs, also as file:///path. Where an app has several members all of them must see the same folder."},
-	{Name: "format", Kind: format.Text, Required: true, Doc: "How rows are written, one on a line: json, csv, raw or debezium-json."},
+	{Name: "format", Kind: format.Text, Required: true, Doc: "How rows are written, one on a line: json, csv, raw, debezium-json, canal-json or maxwell-json."},
 	{Name: "source.path.regex-pattern", Kind: format.Text, Doc: "Only files whose absolute path matches this regular expression, from its beginning to its end, are read."},
 	{Name: "source.monitor-interval", Kind: format.Duration, Doc: "How often the folder is looked at for new files. Without it the files that are there are read, and the table ends."},
 	{Name: "partition.default-name", Kind: format.Text, Default: "__HIVE_DEFAULT_PARTITION__", Doc: "The folder name of NULL and of empty text in a column of PARTITIONED BY."},

@@ -91,8 +91,8 @@ func (w *writer) Begin(ctx context.Context, from processor.Begun) error {
 		return fmt.Errorf("choose names of files: %w", err)
 	}
 	w.uid = hex.EncodeToString(id[:])
-	if err := os.MkdirAll(w.stage(""), 0o777); err != nil {
-		return fmt.Errorf("make the folder of the table: %w", err)
+	if err := w.makeFolder(w.stage("")); err != nil {
+		return err
 	}
 	kept := map[string]bool{}
 	for _, h := range from.Handles {
@@ -105,7 +105,11 @@ func (w *writer) Begin(ctx context.Context, from processor.Begun) error {
 				return err
 			}
 			if f.Closed {
-				if err := w.show(f); err != nil {
+				folder, err := w.show(f)
+				if err == nil {
+					err = syncFolder(folder)
+				}
+				if err != nil {
 					return err
 				}
 			} else if f.Size > 0 {
@@ -145,16 +149,34 @@ func (w *writer) mine(name string) bool {
 	return err == nil && epoch < w.from.Epoch
 }
 
-// show gives a closed file its name. One that is not there has it already.
-func (w *writer) show(f handle) error {
+// show gives a closed file its name, and returns its folder, which is to be synced. A file that is not there has it already.
+func (w *writer) show(f handle) (folder string, err error) {
 	final := filepath.Join(w.path, filepath.FromSlash(f.Final))
-	if err := os.MkdirAll(filepath.Dir(final), 0o777); err != nil {
-		return fmt.Errorf("make the folder of a file: %w", err)
+	folder = filepath.Dir(final)
+	if err := w.makeFolder(folder); err != nil {
+		return "", err
 	}
 	if err := os.Rename(w.stage(f.Hidden), final); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("show a file: %w", err)
+		return "", fmt.Errorf("show a file: %w", err)
 	}
-	return syncFolder(filepath.Dir(final))
+	return folder, nil
+}
+
+// makeFolder makes a folder in that of the table, durably.
+func (w *writer) makeFolder(folder string) error {
+	if _, err := os.Stat(folder); err == nil {
+		return nil
+	}
+	if err := os.MkdirAll(folder, 0o777); err != nil {
+		return fmt.Errorf("make a folder of the table: %w", err)
+	}
+	for folder != w.path {
+		folder = filepath.Dir(folder)
+		if err := syncFolder(folder); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // rescue shows the committed part of a file that a former life had open.
@@ -185,7 +207,11 @@ func (w *writer) rescue(f handle) error {
 	if err = errors.Join(err, out.Close()); err != nil {
 		return fmt.Errorf("copy what is committed of the open file %s: %w", w.stage(f.Hidden), err)
 	}
-	if err := w.show(handle{Hidden: name, Final: f.Final}); err != nil {
+	folder, err := w.show(handle{Hidden: name, Final: f.Final})
+	if err == nil {
+		err = syncFolder(folder)
+	}
+	if err != nil {
 		return err
 	}
 	// From here on it is known that it shows, also when somebody takes it away at once.
@@ -327,11 +353,19 @@ func (w *writer) Prepare(_ context.Context, _ uint64, last bool) ([]byte, error)
 
 // Finish is of processor.External.
 func (w *writer) Finish(context.Context) error {
+	folders := map[string]bool{}
 	for _, f := range w.ready {
-		if err := w.show(f); err != nil {
+		folder, err := w.show(f)
+		if err == nil {
+			err = failpoint.Hit(failpoint.MidFinish)
+		}
+		if err != nil {
 			return err
 		}
-		if err := failpoint.Hit(failpoint.MidFinish); err != nil {
+		folders[folder] = true
+	}
+	for folder := range folders {
+		if err := syncFolder(folder); err != nil {
 			return err
 		}
 	}
