@@ -64,6 +64,8 @@ type Outcome struct {
 	OrderSensitive bool
 	// UpsertKeys are the sets of columns each of which names one row, as the plan says.
 	UpsertKeys [][]int
+	// Refused are the lines that were skipped for RunOptions.Refuse.
+	Refused []int
 
 	layout *row.Layout
 }
@@ -78,6 +80,9 @@ type RunOptions struct {
 	Functions map[string]*fn.Func
 	// Config has settings over those of the case.
 	Config map[string]string
+	// Refuse names lines whose rows the sink refuses: what such a line does is undone, and it is skipped, if it puts anything
+	// out. Only with Mode ByLine.
+	Refuse func(line int) bool
 }
 
 // collectTopic is where the rows of a query go, packed with their kind.
@@ -92,7 +97,12 @@ type runner struct {
 	o   RunOptions
 	s   *sql.Session
 	out Outcome
+	// line is the number of the line that is being handed in.
+	line int
 }
+
+// errRefused is what the sink says to lines of RunOptions.Refuse.
+var errRefused = errors.New("the line is refused")
 
 // Run runs the query of a case.
 func Run(c *Case, o RunOptions) *Outcome {
@@ -199,8 +209,16 @@ func (r *runner) config() map[string]string {
 func (r *runner) collect(s *rel.Schema) *connector.Sink {
 	layout := row.NewLayout(s.Types...)
 	r.out.layout = layout
-	return &connector.Sink{Topic: collectTopic, Open: func(_ *processor.SubtaskContext, w *processor.SinkWriter) (func(*row.Row) error, error) {
+	policy := processor.Policy(0)
+	if r.o.Refuse != nil {
+		policy = processor.Skip
+	}
+	return &connector.Sink{Topic: collectTopic, OnError: policy, Open: func(_ *processor.SubtaskContext, w *processor.SinkWriter) (func(*row.Row) error, error) {
 		return func(v *row.Row) error {
+			if r.o.Refuse != nil && r.o.Refuse(r.line) {
+				r.out.Refused = append(r.out.Refused, r.line)
+				return errRefused
+			}
 			value := w.Keep(layout.PackKind(w.Buf(), v))
 			return w.Write(processor.SinkRecord{Value: value, Timestamp: w.Now(), Partition: 0})
 		}, nil
@@ -319,6 +337,7 @@ func (r *runner) play(d *drive.Driver, read map[string]bool) {
 		}
 		topic := topicOf(l.Table)
 		d.Now++
+		r.line = l.Number
 		if read[topic] {
 			r.hand(d, topic, l, turn)
 		}
@@ -338,6 +357,7 @@ func (r *runner) play(d *drive.Driver, read map[string]bool) {
 		}
 	}
 	if d.Failed == nil {
+		r.line = End
 		settle(End)
 	}
 }

@@ -79,7 +79,11 @@ func grow(seed uint64) *pair {
 	} else {
 		q = g.query(1 + g.r.IntN(3))
 	}
-	p := &pair{seed: seed, tables: g.tables, query: q.q, timed: g.timed}
+	p := &pair{seed: seed, tables: g.tables, query: q.q, timed: g.timed, quiet: q.quiet, end: q.end}
+	if p.end > 0 {
+		p.endName = q.columns[p.end].name
+		p.late = !q.session && g.chance(50)
+	}
 	g.rows(p)
 	return p
 }
@@ -205,8 +209,9 @@ func (g *gen) rows(p *pair) {
 		}
 		switch {
 		case t.time >= 0:
-			// Times go on, are equal, and come in disorder, but never so late that an operator may drop a row: all of those
-			// wait while the watermark is below the time, which is so if a row is less than the delay behind the latest.
+			// Times go on, are equal, and come in disorder, but, unless the pair is about that, never so late that an operator
+			// may drop a row: all of those wait while the watermark is below the time, which is so if a row is less than the
+			// delay behind the latest.
 			v := g.row(t)
 			clock[t] += int64(max(0, g.r.IntN(8)-3)) * 1000
 			behind := int64(0)
@@ -215,6 +220,9 @@ func (g *gen) rows(p *pair) {
 			}
 			if t.delay == 0 {
 				clock[t] += 1000
+			}
+			if p.late && g.chance(20) {
+				behind += int64(g.r.IntN(12)) * 1000
 			}
 			v[t.time] = row.Stamp{Ms: baseTime + clock[t] - behind}
 			put(row.Insert, v)
@@ -252,6 +260,12 @@ func (g *gen) rows(p *pair) {
 type grown struct {
 	q       ast.Query
 	columns []column
+	// quiet: every update changes what is put out.
+	quiet bool
+	// end is the column of the end of the window that the rows are of, which they come at; 0 = they are of none.
+	end int
+	// session: the window is one, so that what is late depends on the rows before.
+	session bool
 }
 
 // source is an item of FROM with an alias.
@@ -525,7 +539,7 @@ func (g *gen) project(depth int) grown {
 			name := g.name("w")
 			sel.From = &ast.TableName{Name: ast.Name{Parts: []ast.Ident{ident(name)}}, Alias: alias(src.alias)}
 			q.q = &ast.With{Tables: []ast.CTE{{Name: ident(name), Query: d.Query}}, Body: sel}
-			return grown{&ast.Select{Items: []ast.SelectItem{{Expr: &ast.Star{}}}, From: &ast.Derived{Query: q.q, Alias: alias(g.name("v"))}}, q.columns}
+			return grown{q: &ast.Select{Items: []ast.SelectItem{{Expr: &ast.Star{}}}, From: &ast.Derived{Query: q.q, Alias: alias(g.name("v"))}}, columns: q.columns}
 		}
 	}
 	return q
@@ -622,7 +636,9 @@ func (g *gen) group(src source) grown {
 			sel.Having = &ast.Is{X: a.expr, Not: true}
 		}
 	}
-	return g.sel(items, sel)
+	q := g.sel(items, sel)
+	q.quiet = true
+	return q
 }
 
 // equals is an equality between columns of two sources, nil if they have none of one class.
@@ -721,7 +737,7 @@ func (g *gen) setOp(depth int) grown {
 	}
 	l, r := side(shape), side(shape)
 	kind := []ast.SetKind{ast.Union, ast.Union, ast.Intersect, ast.Except}[g.r.IntN(4)]
-	return grown{&ast.SetOp{Kind: kind, All: g.chance(50), Left: l.q, Right: r.q}, l.columns}
+	return grown{q: &ast.SetOp{Kind: kind, All: g.chance(50), Left: l.q, Right: r.q}, columns: l.columns}
 }
 
 // order makes ORDER BY of columns; with all, every column is in it, so that nothing is left open.
@@ -752,7 +768,7 @@ func (g *gen) ranked(src source, partition []ast.Expr, order []ast.OrderItem, n 
 		items = append(items, ast.SelectItem{Expr: ref(src.alias, c.name)})
 	}
 	inner := &ast.Select{From: src.ref, Items: append(items, ast.SelectItem{Expr: rows, Alias: &ast.Ident{Name: rn}})}
-	out := g.derived(grown{inner, append(slices.Clone(src.columns), column{rn, "BIGINT", whole})})
+	out := g.derived(grown{q: inner, columns: append(slices.Clone(src.columns), column{rn, "BIGINT", whole})})
 	s := scope{out}
 	all := s.all()
 	if !rank {
@@ -785,7 +801,7 @@ func (g *gen) limit(depth int) grown {
 	if g.chance(20) {
 		o.Offset = number(g.r.IntN(3))
 	}
-	d := g.derived(grown{o, q.columns})
+	d := g.derived(grown{q: o, columns: q.columns})
 	return g.sel(scope{d}.all(), &ast.Select{From: d.ref})
 }
 
@@ -898,7 +914,7 @@ func (g *gen) timeSource() source {
 	for _, c := range src.columns {
 		items = append(items, ast.SelectItem{Expr: ref(src.alias, c.name)})
 	}
-	return g.derived(grown{&ast.Select{Items: items, From: src.ref, Where: g.cond(s, 1)}, src.columns})
+	return g.derived(grown{q: &ast.Select{Items: items, From: src.ref, Where: g.cond(s, 1)}, columns: src.columns})
 }
 
 // windowed is a window function over a table or a query.
@@ -963,7 +979,9 @@ func (g *gen) windowAggOf(kind string) grown {
 	if g.chance(20) && aggs[0].class == whole {
 		sel.Having = infix(ast.Greater, aggs[0].expr, number(0))
 	}
-	return g.sel(items, sel)
+	q := g.sel(items, sel)
+	q.quiet, q.end, q.session = true, 1, kind == "SESSION"
+	return q
 }
 
 func (g *gen) windowJoin() grown {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -24,8 +25,63 @@ type pair struct {
 	seed   uint64
 	tables []*table
 	query  ast.Query
-	// timed: what comes out waits for watermarks, so only the end is compared.
+	// timed: what comes out waits for watermarks, so only the end is compared, unless end says when it comes.
 	timed bool
+	quiet bool // see grown
+	end   int
+	// endName is the name of that column. Pairs with an end read one table, read.
+	endName string
+	read    *table
+	late    bool // rows may be late
+}
+
+// byWindow says whether the query still is what end says, and finds the table.
+func (p *pair) byWindow(n rel.Node) bool {
+	if s := n.Schema(); p.end >= s.Len() || s.Names[p.end] != p.endName {
+		return false
+	}
+	grouped, tables := false, 0
+	rel.Walk(n, func(n rel.Node) bool {
+		switch n := n.(type) {
+		case *rel.Aggregate:
+			var names []string
+			for _, g := range n.Groups {
+				names = append(names, n.Input.Schema().Names[g])
+			}
+			grouped = slices.Contains(names, "window_start") && slices.Contains(names, "window_end")
+		case *rel.Scan:
+			p.read = p.tableOf(n.Table.Path.Name)
+			tables++
+		}
+		return true
+	})
+	return grouped && tables == 1
+}
+
+// watermark is that of the table after a line: the greatest time less the delay.
+func (p *pair) watermark(line int) int64 {
+	wm := int64(math.MinInt64)
+	for _, ev := range p.read.events {
+		if ts, ok := ev.Values[p.read.time].(row.Stamp); ok && ev.Line <= line {
+			wm = max(wm, ts.Ms-int64(p.read.delay)*1000)
+		}
+	}
+	return wm
+}
+
+// fired are the rows of windows that are over after a line. Without an end these are all.
+func (p *pair) fired(res *naive.Result, line, lines int) *naive.Result {
+	if p.end == 0 || line > lines {
+		return res
+	}
+	wm := p.watermark(line)
+	out := &naive.Result{Ambiguous: res.Ambiguous}
+	for _, v := range res.Rows {
+		if v[p.end].(row.Stamp).Ms-1 <= wm {
+			out.Rows = append(out.Rows, v)
+		}
+	}
+	return out
 }
 
 func (p *pair) ddl() string {
@@ -115,6 +171,9 @@ func (p *pair) input(line int) *naive.Input {
 			}
 		}
 		in.Tables[t.name] = list
+	}
+	if p.late {
+		in.Late = func(line int, end int64) bool { return end-1 <= p.watermark(line-1) }
 	}
 	return in
 }
@@ -235,6 +294,17 @@ func folds(out *sqltest.Outcome, lines int) (at []bag, fault string) {
 	return at, fault
 }
 
+// idle finds an update that changes nothing.
+func idle(out *sqltest.Outcome) string {
+	for i := 1; i < len(out.Changes); i++ {
+		a, b := out.Changes[i-1], out.Changes[i]
+		if a.Number == b.Number && a.Row == b.Row && a.Kind == row.UpdateBefore && b.Kind == row.UpdateAfter {
+			return "update that changes nothing: " + b.String()
+		}
+	}
+	return ""
+}
+
 // check runs a pair in all modes and compares.
 func (p *pair) check() (v verdict) {
 	defer func() {
@@ -248,6 +318,9 @@ func (p *pair) check() (v verdict) {
 	node, err := p.bind()
 	if err != nil {
 		return verdict{fault: "bind: " + message(err)}
+	}
+	if p.end > 0 && !p.byWindow(node) {
+		return verdict{}
 	}
 	c := p.testCase()
 	out := sqltest.Run(c, sqltest.RunOptions{Mode: sqltest.ByLine})
@@ -263,7 +336,7 @@ func (p *pair) check() (v verdict) {
 		return verdict{refused: code}
 	}
 	first := 0
-	if p.timed {
+	if p.timed && p.end == 0 {
 		first = lines + 1
 	}
 	var want []bag
@@ -277,7 +350,7 @@ func (p *pair) check() (v verdict) {
 		case res.Ambiguous != "":
 			want = append(want, nil)
 		default:
-			want = append(want, bagOf(node, res))
+			want = append(want, bagOf(node, p.fired(res, n, lines)))
 			v.compared = true
 		}
 	}
@@ -285,6 +358,9 @@ func (p *pair) check() (v verdict) {
 		return verdict{fault: fmt.Sprintf("error: %s: %s", out.Phase, message(out.Err))}
 	}
 	got, fault := folds(out, lines)
+	if fault == "" && p.quiet {
+		fault = idle(out)
+	}
 	if fault != "" {
 		return verdict{fault: "changelog: " + fault}
 	}
@@ -318,6 +394,12 @@ func (p *pair) others(c *sqltest.Case, node rel.Node, plain *sqltest.Outcome, wa
 	if res, err := naive.Eval(node, anyhow); err == nil && res.Ambiguous == "" && plain.Late == 0 && plain.Behind == 0 {
 		modes = append(modes, mode{"batch", sqltest.RunOptions{Mode: sqltest.Batch}, true}, mode{"parallel", sqltest.RunOptions{Mode: sqltest.Parallel, Seed: p.seed}, true})
 	}
+	if !p.timed && !open && p.seed%3 == 0 && !slices.ContainsFunc(p.tables, func(t *table) bool { return t.mode == "all" }) {
+		if fault := p.refusing(c, node); fault != "" {
+			return "refuse: " + fault, ran
+		}
+		ran++
+	}
 	for _, m := range modes {
 		out := sqltest.Run(c, m.o)
 		if out.Err != nil && out.Phase == sqltest.InPlan && m.name == "rules" {
@@ -342,6 +424,33 @@ func (p *pair) others(c *sqltest.Case, node rel.Node, plain *sqltest.Outcome, wa
 		}
 	}
 	return "", ran
+}
+
+// refusing runs the pair with a sink that refuses what some lines put out: these are undone, as if they had not been.
+func (p *pair) refusing(c *sqltest.Case, node rel.Node) string {
+	out := sqltest.Run(c, sqltest.RunOptions{Refuse: func(line int) bool { return line > 0 && (uint64(line)*7+p.seed)%4 == 0 }})
+	if out.Err != nil {
+		return "error: " + message(out.Err)
+	}
+	lines := len(c.Lines)
+	got, fault := folds(out, lines)
+	if fault != "" {
+		return "changelog: " + fault
+	}
+	for n := range lines + 2 {
+		in := p.input(n)
+		for name, list := range in.Tables {
+			in.Tables[name] = slices.DeleteFunc(list, func(ev naive.Event) bool { return slices.Contains(out.Refused, ev.Line) })
+		}
+		res, err := naive.Eval(node, in)
+		if err != nil || res.Ambiguous != "" {
+			return ""
+		}
+		if d := diff(bagOf(node, res), got[n]); d != "" {
+			return fmt.Sprintf("after line %d of %d, without %v:\n%s", n, lines, out.Refused, d)
+		}
+	}
+	return ""
 }
 
 // optionalRules are those that may be switched off without another result.
