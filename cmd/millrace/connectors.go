@@ -1,6 +1,8 @@
 package main
 
 import (
+	"maps"
+
 	"github.com/millrace-stream/millrace/connector"
 	"github.com/millrace-stream/millrace/connector/blackhole"
 	"github.com/millrace-stream/millrace/connector/datagen"
@@ -9,16 +11,23 @@ import (
 	"github.com/millrace-stream/millrace/connector/kafka"
 	"github.com/millrace-stream/millrace/connector/print"
 	"github.com/millrace-stream/millrace/format"
+	"github.com/millrace-stream/millrace/format/avro"
+	"github.com/millrace-stream/millrace/format/protobuf"
 )
 
 // formats are how rows can be written, by the option 'format'.
 func formats() format.RowFormats {
-	return format.RowFormats{
+	all := format.RowFormats{
+		"csv":           format.CSVRows(),
 		"json":          format.JSONRows(),
+		"raw":           format.RawRows(),
 		"debezium-json": format.DebeziumRows(),
 		"canal-json":    format.CanalRows(),
 		"maxwell-json":  format.MaxwellRows(),
 	}
+	maps.Copy(all, avro.Formats())
+	maps.Copy(all, protobuf.Formats())
+	return all
 }
 
 // connectors are what tables may stand for, by the option 'connector', where no cluster can be asked.

@@ -86,6 +86,19 @@ func findSetting(name string) *setting {
 	return nil
 }
 
+// hintSetting names the setting that a mistyped one may have meant.
+func hintSetting(e *diag.Error, name string) {
+	var names []string
+	for _, s := range settings {
+		if s.note == "" && !strings.HasSuffix(s.name, "*") {
+			names = append(names, s.name)
+		}
+	}
+	if n, ok := near.Word(name, names); ok {
+		e.Hint = "did you mean '" + n + "'?"
+	}
+}
+
 // settingsOf are the keys of the configuration that a script sets, and warnings of those that have no effect. A script with
 // errors has none: who reads it tells them.
 func settingsOf(path, text string, env parse.Env) (map[string]any, diag.List) {
@@ -109,16 +122,9 @@ func settingsOf(path, text string, env parse.Env) (map[string]any, diag.List) {
 		case configs.Known(name):
 			values[name] = value
 		case s == nil:
-			e := note("'%s' is unknown: it has no effect", name)
-			var names []string
-			for _, s := range settings {
-				names = append(names, s.name)
-			}
-			if n, ok := near.Word(name, names); ok {
-				e.Hint = "did you mean '" + n + "'?"
-			}
+			hintSetting(note("'%s' is unknown: it has no effect", name), name)
 		case s.note != "":
-			note("'%s' has no effect: %s", name, s.note)
+			hintSetting(note("'%s' has no effect: %s", name, s.note), name)
 		case s.key == "":
 		case s.convert == nil:
 			values[s.key] = value
