@@ -37,6 +37,14 @@ type RowMetadata struct {
 // RowFormats are the formats by what the option 'format' names.
 type RowFormats map[string]RowFormatSpec
 
+// Formats are the formats of this package.
+func Formats() RowFormats {
+	return RowFormats{
+		"json": JSONRows(), "csv": CSVRows(), "raw": RawRows(),
+		"debezium-json": DebeziumRows(), "canal-json": CanalRows(), "maxwell-json": MaxwellRows(),
+	}
+}
+
 // RowSchema is the columns of a message that are wanted, in the order of the table, and where they lie in rows.
 type RowSchema struct {
 	Layout  *row.Layout
