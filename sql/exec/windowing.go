@@ -181,6 +181,9 @@ func newWindowAgg(n *rel.PWindowAgg, c Context) (Operator, error) {
 	if n.Emit.Updates() {
 		return emitting(o)
 	}
+	if s, ok := sliced(o); ok {
+		return s, nil
+	}
 	return o, nil
 }
 
