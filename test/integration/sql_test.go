@@ -1,53 +1,103 @@
 package integration
 
 import (
+	"fmt"
+	"os"
 	"path/filepath"
+	"strings"
 	"testing"
+	"time"
 
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/millrace-stream/millrace/internal/testutil"
 	"github.com/millrace-stream/millrace/test/kafka"
 )
 
-// sqlJob runs scripts with the command.
-const sqlJob = "sql"
-
-func newSQLJob(t *testing.T) *job {
-	t.Helper()
-	j := newJob(t, kafka.Shared(t), sqlJob)
-	j.main = "cmd/millrace"
-	j.env = []string{"IN=" + j.in, "OUT=" + j.out}
-	return j
-}
-
-// script starts a member that runs a script of testdata.
-func (j *job) script(dir, name string, env ...string) *kafka.Proc {
-	j.t.Helper()
-	path, err := filepath.Abs(filepath.Join("testdata", name))
-	if err != nil {
-		j.t.Fatal(err)
-	}
-	return j.run(dir, []string{"run", path}, env...)
-}
-
-// TestSQLKillAndRestart: JSON in, an aggregate of windows out, on two members, of which one is killed and comes back. Each
-// window comes once, with what the input says.
-func TestSQLKillAndRestart(t *testing.T) {
+// TestSQLBoundedExactlyOnce runs a script over a topic with an end, on a broker to whom transactions mean something. A member is
+// killed in the middle; two others finish the work and end by themselves. Each row is there once: those of VALUES, those that
+// were copied, the counts, and the windows that only the end of the input fires.
+func TestSQLBoundedExactlyOnce(t *testing.T) {
 	t.Parallel()
-	j := newSQLJob(t)
-	dirs := []string{t.TempDir(), t.TempDir()}
-	first, second := j.script(dirs[0], "window-count.sql"), j.script(dirs[1], "window-count.sql")
-	stopFeed := j.feed(100)
-	j.progress()
+	b := kafka.Shared(t)
+	const records, keys, parts = 60_000, 50, 4
+	in, copied, counted, windows, wrote := b.CreateTopic(t, parts, nil), b.CreateTopic(t, parts, nil), b.CreateTopic(t, parts, nil), b.CreateTopic(t, 1, nil), b.CreateTopic(t, 2, nil)
+	var rs []*kgo.Record
+	for i := range records {
+		rs = append(rs, &kgo.Record{Topic: in, Partition: int32(i % parts), Value: fmt.Appendf(nil, `{"id":%d,"k":%d,"ts":"2024-01-01 00:%02d:%02d"}`, i, i%keys, i/60%30, i%60)})
+	}
+	b.Produce(t, rs...)
+	table := "CREATE TABLE %s WITH ('connector' = '%skafka', 'topic' = '%s', 'properties.bootstrap.servers' = '" + strings.Join(b.Brokers(), ",") + "', %s);\n"
+	const json, bounded = "'format' = 'json'", ", 'scan.startup.mode' = 'earliest-offset', 'scan.bounded.mode' = 'latest-offset'"
+	script := filepath.Join(t.TempDir(), "pipeline.sql")
+	text := fmt.Sprintf(table, "ev (id BIGINT, k INT, ts TIMESTAMP(3), WATERMARK FOR ts AS ts - INTERVAL '1' HOUR)", "", in, json+bounded) +
+		fmt.Sprintf(table, "copied (id BIGINT, k INT)", "", copied, "'key.format' = 'json', 'key.fields' = 'k', 'value.format' = 'json'") +
+		fmt.Sprintf(table, "counted (k INT, n BIGINT, PRIMARY KEY (k) NOT ENFORCED)", "upsert-", counted, "'key.format' = 'json', 'value.format' = 'json'") +
+		fmt.Sprintf(table, "windows (n BIGINT)", "", windows, json) +
+		fmt.Sprintf(table, "wrote (id INT)", "", wrote, json) + `
+		INSERT INTO wrote VALUES (1), (2), (3);
+		INSERT INTO copied SELECT id, k FROM ev;
+		INSERT INTO counted SELECT k, COUNT(*) FROM ev GROUP BY k;
+		INSERT INTO windows SELECT COUNT(*) FROM TABLE(TUMBLE(TABLE ev, DESCRIPTOR(ts), INTERVAL '10' MINUTE)) GROUP BY window_start, window_end;`
+	if err := os.WriteFile(script, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	bin, app := kafka.Build(t, "github.com/millrace-stream/millrace/cmd/millrace"), kafka.RandomName("sql")
+	member := func() *kafka.Proc {
+		return kafka.Run(t, bin, []string{"run", script}, "MILLRACE_APP_ID="+app, "MILLRACE_STATE_DIR="+t.TempDir(), "MILLRACE_LISTEN=off")
+	}
+	first := member()
+	testutil.Eventually(t, patience, func() error {
+		if len(b.Read(t, copied)) == 0 {
+			return fmt.Errorf("nothing is copied yet:\n%s", first.Output())
+		}
+		return nil
+	})
 	first.Kill(t)
-	j.progress()
-	first = j.script(dirs[0], "window-count.sql")
-	j.progress()
-	second.Kill(t)
-	j.progress()
-	second = j.script(dirs[1], "window-count.sql")
-	stopFeed()
-	j.closeWindows()
-	j.committed(first, second)
-	j.settled(j.out)
-	stop(t, first, second)
-	checkWindows(t, j.src.truth, j.b.Read(t, j.out))
+	t.Logf("killed when %d of %d rows were copied", len(b.Read(t, copied)), records)
+	b.Produce(t, &kgo.Record{Topic: in, Value: []byte(`{"id":-1,"k":-1,"ts":"2024-01-01 00:00:00"}`)}) // behind the end
+	for i, p := range []*kafka.Proc{member(), member()} {
+		if code := p.Wait(t, 2*time.Minute); code != 0 {
+			t.Fatalf("member %d ends with %d:\n%s", i, code, p.Output())
+		}
+	}
+	seen := map[string]int{}
+	for _, r := range b.Read(t, copied) {
+		seen[string(r.Value)]++
+	}
+	for i := range records {
+		if v := fmt.Sprintf(`{"id":%d,"k":%d}`, i, i%keys); seen[v] != 1 {
+			t.Fatalf("%s is copied %d times", v, seen[v])
+		}
+	}
+	if len(seen) != records {
+		t.Errorf("%d rows are copied, want %d", len(seen), records)
+	}
+	last := map[string]string{}
+	for _, r := range b.Read(t, counted) {
+		last[string(r.Key)] = string(r.Value)
+	}
+	for k := range keys {
+		if want := fmt.Sprintf(`{"k":%d,"n":%d}`, k, records/keys); last[fmt.Sprintf(`{"k":%d}`, k)] != want {
+			t.Errorf("count %s, want %s", last[fmt.Sprintf(`{"k":%d}`, k)], want)
+		}
+	}
+	n := 0
+	for _, r := range b.Read(t, windows) {
+		var c int
+		if _, err := fmt.Sscanf(string(r.Value), `{"n":%d}`, &c); err != nil {
+			t.Fatal(err)
+		}
+		n += c
+	}
+	if got := len(b.Read(t, windows)); got != 3 || n != records {
+		t.Errorf("%d windows with %d records, want 3 with %d", got, n, records)
+	}
+	if got := len(b.Read(t, wrote)); got != 3 {
+		t.Errorf("%d rows of VALUES, want 3", got)
+	}
+	again := member()
+	if code := again.Wait(t, patience); code != 0 || !strings.Contains(again.Output(), "has ended before") {
+		t.Errorf("another start ends with %d:\n%s", code, again.Output())
+	}
 }
