@@ -38,7 +38,7 @@ func (g *rowGen) schema() RowSchema {
 
 // name is a name that no other column has.
 func (g *rowGen) name(i int) string {
-	return [...]string{"a", "", "Name", "with space", "q\"uote", "back\\slash", "größe", "tab\t", "x.y", "日本"}[i%10] + strconv.Itoa(i)
+	return [...]string{"a", "", "Name", "with space", "q\"uote", "back\\slash", "gr\u00f6\u00dfe", "tab\t", "x.y", "\u65e5\u672c"}[i%10] + strconv.Itoa(i)
 }
 
 func (g *rowGen) typ(depth int) *row.Type {
@@ -123,7 +123,7 @@ func (g *rowGen) integer(bits int) int64 {
 }
 
 func (g *rowGen) text() string {
-	const parts = "ab \"\\/\b\f\n\r\t\x00\x1f{}[]:,0.ÄéU日𝄞\u2028'"
+	const parts = "ab \"\\/\b\f\n\r\t\x00\x1f{}[]:,0.\u00c4\u00e9U\u65e5\U0001d11e\u2028'"
 	all := []rune(parts)
 	b := make([]rune, g.IntN(12))
 	for i := range b {

@@ -157,7 +157,7 @@ func TestRowJSONDecode(t *testing.T) {
 		{typ: row.Decimal(38, 18), json: `0.000000000000000001`, want: `"0.000000000000000001"`},
 		{typ: row.Decimal(18, 0), json: `999999999999999999`, want: `"999999999999999999"`},
 		{typ: row.Decimal(19, 1), json: `999999999999999999`, want: `"999999999999999999.0"`},
-		{typ: row.String(), json: `"a\u00e4\n\"\ud834\udd1e"`, want: `"aä\n\"𝄞"`},
+		{typ: row.String(), json: `"a\u00e4\n\"\ud834\udd1e"`, want: "\"a\u00e4\\n\\\"\U0001d11e\""},
 		{typ: row.String(), json: `12.50e1`, want: `"12.50e1"`},
 		{typ: row.String(), json: `true`, want: `"true"`},
 		{typ: row.String(), json: `{"q" : [1, "a \" b" ] , "r":9007199254740993}`, want: `"{\"q\":[1,\"a \\\" b\"],\"r\":9007199254740993}"`},
@@ -313,13 +313,13 @@ func TestRowJSONFlink(t *testing.T) {
 	// Why messages are read otherwise; what holds in one section only has its number in front.
 	other := map[string]string{
 		`9007199254740993.0`:              "exact", // and not by way of a DOUBLE
-		`"٣"`:                             "digits of other scripts are none",
+		"\"\u0663\"":                      "digits of other scripts are none",
 		`"+12024-01-31"`:                  "years have four digits",
 		`"-0001-01-01"`:                   "years have four digits",
 		`0 "2024-01-31 12:34:56+02:00"`:   "a TIMESTAMP_LTZ may have an offset",
 		`1 "2024-01-31T24:00:00"`:         "24:00 is the end of the day",
 		`1 "2024-01-31T12:34:56.5+02:00"`: "a TIMESTAMP_LTZ may have an offset",
-		`{"s":[1, {"b" : 1.50, "c":9007199254740993, "d":1e2}, "ä\u00e4\/", null,true]}`: "the text stays but for the blanks",
+		"{\"s\":[1, {\"b\" : 1.50, \"c\":9007199254740993, \"d\":1e2}, \"\u00e4\\u00e4\\/\", null,true]}": "the text stays but for the blanks",
 		`{"s":{"b":1,"a":2,"b":3}}`: "the text stays but for the blanks",
 		`{"a":1} {"a":2}`:           "nothing may follow",
 		`{"a":1}x`:                  "nothing may follow",
@@ -443,7 +443,7 @@ func TestRowJSONEncode(t *testing.T) {
 		{typ: row.Decimal(10, 8), value: row.DecInt(-123), want: `{"c":-0.00000123}`},
 		{typ: row.Decimal(10, 8), value: row.DecInt(0), want: `{"c":0}`},
 		{typ: row.Decimal(10, 8), value: row.DecInt(1), want: `{"c":1E-8}`},
-		{typ: row.String(), value: "<a href=\"x\">\n\u2028\x01&ä", want: "{\"c\":\"<a href=\\\"x\\\">\\n\\u2028\\u0001&ä\"}"},
+		{typ: row.String(), value: "<a href=\"x\">\n\u2028\x01&\u00e4", want: "{\"c\":\"<a href=\\\"x\\\">\\n\\u2028\\u0001&\u00e4\"}"},
 		{typ: row.String(), value: "a\xffb", want: `{"c":"a` + "\uFFFD" + `b"}`},
 		{typ: row.Bytes(), value: []byte{10, 0, 255}, want: `{"c":"CgD/"}`},
 		{typ: row.Date(), value: 19753, want: `{"c":"2024-01-31"}`},

@@ -15,11 +15,11 @@ func TestRowRaw(t *testing.T) {
 		want    string
 		options []string
 	}{
-		{typ: row.String(), data: []byte("aä"), want: `"aä"`},
+		{typ: row.String(), data: []byte("a\u00e4"), want: "\"a\u00e4\""},
 		{typ: row.String(), data: []byte{}, want: `""`},
 		{typ: row.String(), data: nil, want: `null`},
-		{typ: row.String(), data: []byte{'a', 0xe4}, want: `"aä"`, options: []string{"charset", "ISO-8859-1"}},
-		{typ: row.String(), data: []byte{0xd6, 0xd0}, want: `"中"`, options: []string{"charset", "GBK"}},
+		{typ: row.String(), data: []byte{'a', 0xe4}, want: "\"a\u00e4\"", options: []string{"charset", "ISO-8859-1"}},
+		{typ: row.String(), data: []byte{0xd6, 0xd0}, want: "\"\u4e2d\"", options: []string{"charset", "GBK"}},
 		{typ: row.Bytes(), data: []byte{0, 255}, want: `"x'00FF'"`},
 		{typ: row.Bytes(), data: nil, want: `null`},
 		{typ: row.Boolean(), data: []byte{1}, want: `true`},
