@@ -324,20 +324,24 @@ func timeText(ms int64) string {
 	return time.UnixMilli(ms).UTC().Format("2006-01-02 15:04:05")
 }
 
-// oddUnit says what unit times were perhaps read in wrongly; "" = they look right. Plausible are times from 2000 to a
-// year from now.
+// oddUnit says what unit a time was perhaps read in wrongly, of the least and the greatest one; "" = they look right.
+// Plausible are times from 2000 to a year from now.
 func oddUnit(first, last int64, now time.Time) string {
 	plausible := func(ms int64) bool {
 		return ms >= time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC).UnixMilli() && ms <= now.AddDate(1, 0, 0).UnixMilli()
 	}
+	odd := first
+	if plausible(first) {
+		odd = last
+	}
 	switch {
-	case plausible(first) && plausible(last):
+	case plausible(odd):
 		return ""
-	case first > 0 && plausible(first*1000) && plausible(last*1000):
+	case odd > 0 && odd < 1e11 && plausible(odd*1000):
 		return "look as if seconds were read as milliseconds"
-	case plausible(first/1000) && plausible(last/1000):
+	case plausible(odd / 1000):
 		return "look as if microseconds were read as milliseconds"
-	case plausible(first/1e6) && plausible(last/1e6):
+	case plausible(odd / 1e6):
 		return "look as if nanoseconds were read as milliseconds"
 	}
 	return "are before 2000 or more than a year ahead"
