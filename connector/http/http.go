@@ -45,7 +45,8 @@ var options = []format.Option{
 	{Name: "tls.ca", Kind: format.Text, Doc: "File with the certificates (PEM) that the service's must be signed by; by default those of the system."},
 	{Name: "tls.cert", Kind: format.Text, Doc: "File with the client's certificate (PEM)."},
 	{Name: "tls.key", Kind: format.Text, Doc: "File with the key of tls.cert (PEM)."},
-	{Name: "lookup.*", Kind: format.Text, Doc: "Caches and asynchronous calls are settings of the lookup join: see there."},
+	{Name: "lookup.cache", Kind: format.Text, Default: "NONE", Doc: "PARTIAL keeps answers in memory: see the lookup join."},
+	{Name: "lookup.partial-cache.*", Kind: format.Text, Doc: "Size and age of that cache: see the lookup join."},
 }
 
 // Spec is of connector.Connector.
