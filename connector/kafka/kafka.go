@@ -67,6 +67,9 @@ func (k *kafka) Source(t connector.Table) (*connector.Source, error) {
 	if err != nil {
 		return nil, err
 	}
+	if w := t.Table.Watermark; w != nil && w.FromSource {
+		return nil, errors.New("SOURCE_WATERMARK() is for sources that make watermarks, and a topic has none; say how much records may be out of order: WATERMARK FOR ts AS ts - INTERVAL '5' SECOND")
+	}
 	s := &connector.Source{Topics: x.topics, OnError: x.onError, Settings: x.settings, Idle: x.o.Duration("scan.watermark.idle-timeout")}
 	if x.pattern != nil {
 		if s.Topics, err = k.matching(x); err != nil {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strconv"
@@ -53,7 +54,7 @@ func (k *kafka) options() []format.Option {
 			opt("value.format", format.Text, "", "The format of values."),
 			opt("key.format", format.Text, "", "The format of keys; with key.fields."),
 			opt("key.fields", format.List, "", "The columns that are the record's key, with ; between them."),
-			opt("partitioned-by", format.Enum, "", "key promises that records lie on partitions by their key as Kafka's default partitioner puts them (murmur2): then rows that are grouped or joined by these columns need no topic between. Not in Flink.", "key"),
+			opt("partitioned-by", format.Enum, "", "key promises that records lie on partitions by their key as Kafka's default partitioner puts them (murmur2). It is noted, and plans do not make use of it yet. Not in Flink.", "key"),
 			opt("scan.startup.mode", format.Enum, "group-offsets", "Where reading begins at the first start of the app: at the first record; behind the last; at the offsets that properties.group.id has committed, and without one as properties.auto.offset.reset says; at the first record of scan.startup.timestamp-millis or later; at scan.startup.specific-offsets. Later starts go on where the app was.", "earliest-offset", "latest-offset", "group-offsets", "timestamp", "specific-offsets"),
 			opt("scan.startup.timestamp-millis", format.Integer, "", "The time of scan.startup.mode timestamp, in ms since 1970."),
 			opt("scan.startup.specific-offsets", format.Text, "", "The offsets of scan.startup.mode specific-offsets: partition:0,offset:42;partition:1,offset:300. Other partitions begin at their first record."),
@@ -97,6 +98,20 @@ type table struct {
 	client   properties
 }
 
+// subject gives the options with the subject under which a format with a schema registry has its schema: as in Flink it is
+// the topic's name and -value or -key, unless the table says otherwise.
+func (k *kafka) subject(options map[string]string, prefix, name, ending string) map[string]string {
+	topic := options["topic"]
+	option := prefix + name + ".subject"
+	if _, set := options[option]; set || topic == "" || strings.Contains(topic, ";") ||
+		!slices.ContainsFunc(k.Formats[name].Options, func(o format.Option) bool { return o.Name == "subject" }) {
+		return options
+	}
+	options = maps.Clone(options)
+	options[option] = topic + ending
+	return options
+}
+
 // read reads and checks the options of a table, all that does not depend on whether it is read or written.
 func (k *kafka) read(t connector.Table) (*table, error) {
 	x := &table{Table: t, upsert: k.upsert}
@@ -118,11 +133,11 @@ func (k *kafka) read(t connector.Table) (*table, error) {
 	if x.o.Has("value.format") && !k.upsert && x.o.Has("format") {
 		return nil, errors.New("options 'format' and 'value.format' say the same; set one of them")
 	}
-	if x.value.RowFormat, x.value.spec, err = connector.Format(k.Formats, t.Options, valuePrefix, value); err != nil {
+	if x.value.RowFormat, x.value.spec, err = connector.Format(k.Formats, k.subject(t.Options, valuePrefix, value, "-value"), valuePrefix, value); err != nil {
 		return nil, err
 	}
 	if key != "" {
-		if x.key.RowFormat, x.key.spec, err = connector.Format(k.Formats, t.Options, "key.", key); err != nil {
+		if x.key.RowFormat, x.key.spec, err = connector.Format(k.Formats, k.subject(t.Options, "key.", key, "-key"), "key.", key); err != nil {
 			return nil, err
 		}
 		if x.key.spec.Changes {

@@ -66,6 +66,7 @@ func TestRefused(t *testing.T) {
 		{"id INT, v STRING, o BIGINT METADATA FROM 'ofset' VIRTUAL", kfk, read, "did you mean 'offset'?"},
 		{"id INT, v STRING, o INT METADATA FROM 'offset' VIRTUAL", kfk, read, "cannot be INT"},
 		{"id INT, v BIGINT METADATA FROM 'offset'", json, "INSERT INTO t VALUES (1, 2);", "declare it VIRTUAL"},
+		{"id INT, v STRING, ts TIMESTAMP(3), WATERMARK FOR ts AS SOURCE_WATERMARK()", kfk, read, "a topic has none"},
 		{"", json, update, "upsert-kafka"},
 	} {
 		columns := c.columns

@@ -112,6 +112,10 @@ func planBase(was topologyRecord, parts []oldPart, sub topologySub, k int, incar
 			}
 			in.Upstream = nil
 			p.record.Inputs = append(p.record.Inputs, in)
+			id := task.EndID(in.Topic, in.Partition)
+			if end, ok := part.record.Watermarks[id]; ok {
+				p.record.Watermarks[id] = end
+			}
 		}
 	}
 	slices.SortFunc(p.record.Inputs, func(a, b txn.InputProgress) int {
@@ -188,18 +192,11 @@ func horizonsOf(sources []baseSource) []txn.Horizon {
 }
 
 // watermarksOf puts the watermarks of operators into marks: the least of those parts, and none if one of them has none.
-// What was sent to the repartition topics is forgotten with them; where reading ends is kept.
+// What was sent to the repartition topics is forgotten with them.
 func watermarksOf(parts []oldPart, marks map[string]int64) {
 	bySub := map[int][]oldPart{}
 	for _, p := range parts {
 		bySub[p.id.SubTopology] = append(bySub[p.id.SubTopology], p)
-	}
-	for _, p := range parts {
-		for id, end := range p.record.Watermarks {
-			if strings.HasPrefix(id, task.EndPrefix) {
-				marks[id] = end // of a partition
-			}
-		}
 	}
 	for _, parts := range bySub {
 	operators:

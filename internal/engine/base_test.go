@@ -4,11 +4,13 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"strings"
 	"testing"
 
 	"github.com/millrace-stream/millrace/internal/record"
+	"github.com/millrace-stream/millrace/internal/task"
 	"github.com/millrace-stream/millrace/statestore"
 	"github.com/millrace-stream/millrace/txn"
 )
@@ -171,6 +173,29 @@ func TestBaseKeepsWatermarks(t *testing.T) {
 		}
 		if h, _ := horizonOf(p.record, 8); p.record.Watermarks["w"] != int64(10*k) || h != int64(100*k) || len(p.sources) != 1 {
 			t.Errorf("subtask %d begins with %+v of %d parts", k, p.record, len(p.sources))
+		}
+	}
+}
+
+// TestBaseKeepsEnds: where the reading of a partition ends goes with the partition, whatever subtask it comes to.
+func TestBaseKeepsEnds(t *testing.T) {
+	sub := topologySub{Parallelism: 4, Inputs: []topologyInput{{Topic: "in", Partitions: 4}}}
+	var old []oldPart
+	for j := range 2 {
+		rec := &txn.EpochRecord{Watermarks: map[string]int64{}}
+		for _, p := range partitionsOf(j, 2, 4) {
+			rec.Inputs = append(rec.Inputs, txn.InputProgress{Topic: "in", Partition: p, Offset: 1})
+			rec.Watermarks[task.EndID("in", p)] = int64(10 + p)
+		}
+		old = append(old, oldPart{record.SubtaskID{Index: j}, 2, rec})
+	}
+	for k := range 4 {
+		p, err := planBase(topologyRecord{Subs: []topologySub{sub}}, old, sub, k, 2)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want := map[string]int64{task.EndID("in", int32(k)): int64(10 + k)}; !maps.Equal(p.record.Watermarks, want) {
+			t.Errorf("subtask %d begins with %v, want %v", k, p.record.Watermarks, want)
 		}
 	}
 }

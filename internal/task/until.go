@@ -6,12 +6,9 @@ import (
 	"github.com/millrace-stream/millrace/internal/record"
 )
 
-// EndPrefix begins the names under which Progress.Watermarks keeps where reading ends. No operator's id has a slash.
-const EndPrefix = "/end/"
-
-// EndID is the name of a partition's.
+// EndID is the name under which Progress.Watermarks keeps where the reading of a partition ends. No operator's id has a slash.
 func EndID(topic string, partition int32) string {
-	return EndPrefix + topic + "/" + strconv.Itoa(int(partition))
+	return "/end/" + topic + "/" + strconv.Itoa(int(partition))
 }
 
 // ended says that a partition was read up to where reading ends.
