@@ -82,7 +82,7 @@ var level = map[string]int{
 	".":             6,
 	"internal/demo": 7,
 	"cmd":           9,
-	"examples":      8,
+	"examples":      9,
 	// Helpers of tests and programs around them.
 	"internal/testutil": 0,
 	"internal/lint":     0,
