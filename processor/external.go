@@ -57,7 +57,7 @@ func ToExternal[T any](from Flow[T], sink ExternalSink[T], o ...Option) {
 		return func(x *task.Exec, v T) error {
 			x.Op = w.op
 			if err := write(v); err != nil {
-				return x.Fail(w.op, task.BadData, err)
+				return badData(x, w.op, err)
 			}
 			return nil
 		}

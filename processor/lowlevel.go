@@ -90,6 +90,14 @@ func OnStep(ctx SubtaskScope, f func()) {
 	}
 }
 
+// OnUndo adds a function that runs when such a step has failed and what it did is taken back. While the topology is built
+// it does nothing.
+func OnUndo(ctx SubtaskScope, f func()) {
+	if b := ctx.scope(); b != nil {
+		b.task.OnUndo(f)
+	}
+}
+
 // SourceRecord is a record as it was read. Its bytes are valid until it has been processed, and must not be changed.
 type SourceRecord struct {
 	Key, Value []byte // nil = null
@@ -216,17 +224,22 @@ func (s *rawSource[T]) Decode(x *task.Exec, slot int, rec *record.Record) (int64
 	at, err := d.Decode(&s.rec)
 	switch {
 	case err != nil:
-		var outside *format.OutsideError
-		if errors.As(err, &outside) {
-			return 0, x.FailWith(s.op, task.UserCode, task.PolicyFail, err)
-		}
-		return 0, x.Fail(s.op, task.BadData, err)
+		return 0, badData(x, s.op, err)
 	case at == NoTime:
 		return headOnly, nil
 	case at < -maxTime || at > maxTime:
 		return 0, x.Fail(s.op, task.BadData, errors.New("take event time: it is millions of years away"))
 	}
 	return at, nil
+}
+
+// badData is an error of what is read or written, unless it comes from outside.
+func badData(x *task.Exec, op int32, err error) error {
+	var outside *format.OutsideError
+	if errors.As(err, &outside) {
+		return x.FailWith(op, task.UserCode, task.PolicyFail, err)
+	}
+	return x.Fail(op, task.BadData, err)
 }
 
 // Run is of task.Source.
@@ -720,7 +733,8 @@ type RawSink[T any] struct {
 	Topic string
 	// ID of the sink in errors and metrics, unique among sinks. Default: Topic.
 	ID string
-	// Open makes the encoder of a subtask. It writes a value as one record, as several or as none. Its error is bad input.
+	// Open makes the encoder of a subtask. It writes a value as one record, as several or as none. Its error is bad input, unless
+	// it is a format.OutsideError.
 	Open func(ctx *SubtaskContext, w *SinkWriter) (func(v T) error, error)
 }
 
@@ -747,7 +761,7 @@ func ToRaw[T any](from Flow[T], sink RawSink[T], o ...Option) {
 		return func(x *task.Exec, v T) error {
 			x.Op = w.op
 			if err := write(v); err != nil {
-				return x.Fail(w.op, task.BadData, err)
+				return badData(x, w.op, err)
 			}
 			return nil
 		}

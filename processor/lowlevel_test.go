@@ -416,6 +416,19 @@ func TestOutsideErrorStops(t *testing.T) {
 		processor.ToRaw(s, rawSink("out"))
 	}, drive.Options{Still: true})
 	defer d.Close()
+	wantOutside(t, d)
+	written := drive.New(t, func(top *processor.Topology) {
+		s := processor.FromRaw(top, processor.RawTopic[*raw]{Topics: []string{"a"}, Open: func(*processor.SubtaskContext) (processor.Decoder[*raw], error) { return &plainDecoder{}, nil }})
+		processor.ToRaw(s, processor.RawSink[*raw]{Topic: "out", Open: func(*processor.SubtaskContext, *processor.SinkWriter) (func(*raw) error, error) {
+			return func(*raw) error { return &format.OutsideError{Err: errors.New("the registry does not answer")} }, nil
+		}})
+	}, drive.Options{Still: true})
+	defer written.Close()
+	wantOutside(t, written)
+}
+
+func wantOutside(t *testing.T, d *drive.Driver) {
+	t.Helper()
 	tk := d.Tasks[0].Task
 	tk.Enqueue(0, 0, []record.Record{{Value: []byte("word"), Offset: 7}})
 	if _, err := tk.Step(1, d.Now); err == nil || !strings.Contains(err.Error(), "the registry does not answer") || len(tk.TakeOutputs()) > 0 {
