@@ -11,7 +11,7 @@ CREATE TABLE counts (`user` STRING, `start` BIGINT, `end` BIGINT, `count` BIGINT
 WITH ('connector' = 'kafka', 'topic' = '${OUT}', 'key.format' = 'raw', 'key.fields' = 'user', 'value.format' = 'json');
 
 INSERT INTO counts
-SELECT `user`, 1000 * TIMESTAMPDIFF(SECOND, TIMESTAMP '1970-01-01 00:00:00', window_start),
-  1000 * TIMESTAMPDIFF(SECOND, TIMESTAMP '1970-01-01 00:00:00', window_end), COUNT(*), SUM(amount)
+SELECT `user`, 1000 * CAST(TIMESTAMPDIFF(SECOND, TIMESTAMP '1970-01-01 00:00:00', window_start) AS BIGINT),
+  1000 * CAST(TIMESTAMPDIFF(SECOND, TIMESTAMP '1970-01-01 00:00:00', window_end) AS BIGINT), COUNT(*), SUM(amount)
 FROM TABLE(TUMBLE(TABLE events, DESCRIPTOR(seen), INTERVAL '10' SECOND))
 GROUP BY `user`, window_start, window_end;
