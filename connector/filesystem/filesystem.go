@@ -28,6 +28,8 @@ type files struct{ formats format.RowFormats }
 // lineFormats are the formats whose messages are lines of text.
 var lineFormats = []string{"json", "csv", "raw", "debezium-json", "canal-json", "maxwell-json"}
 
+const accepted = "Accepted for the sake of Flink's tables; it changes nothing."
+
 var options = []format.Option{
 	{Name: "path", Kind: format.Text, Required: true, Doc: "The folder of the table; to read it may be a file. A path of this machine, absolute or as seen from where the program runs, also as file:///path. Where an app has several members all of them must see the same folder."},
 	{Name: "format", Kind: format.Text, Required: true, Doc: "How rows are written, one on a line: json, csv, raw, debezium-json, canal-json or maxwell-json."},
@@ -38,6 +40,9 @@ var options = []format.Option{
 	{Name: "sink.rolling-policy.rollover-interval", Kind: format.Duration, Default: "30 min", Doc: "A file is closed when it is open for so long."},
 	{Name: "sink.rolling-policy.inactivity-interval", Kind: format.Duration, Default: "30 min", Doc: "A file is closed when nothing was written to it for so long."},
 	{Name: "sink.rolling-policy.check-interval", Kind: format.Duration, Default: "1 min", Doc: "How often it is looked whether one of the two intervals is over."},
+	{Name: "source.report-statistics", Kind: format.Text, Doc: accepted},
+	{Name: "sink.parallelism", Kind: format.Integer, Doc: accepted},
+	{Name: "sink.shuffle-by-partition.enable", Kind: format.Boolean, Doc: accepted},
 }
 
 // metadata of the files that are read.

@@ -42,6 +42,7 @@ func (s *shared) write(b []byte) error {
 var options = []format.Option{
 	{Name: "print-identifier", Kind: format.Text, Doc: "A text in front of each row, so that the rows of several tables can be told apart."},
 	{Name: "standard-error", Kind: format.Boolean, Default: "false", Doc: "Print to the standard error instead of the standard output."},
+	{Name: "sink.parallelism", Kind: format.Integer, Doc: "Accepted for the sake of Flink's tables; it changes nothing."},
 }
 
 // Spec is of connector.Connector.
