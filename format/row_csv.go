@@ -167,6 +167,9 @@ func newCSVColumn(name string, t *row.Type, l *row.Layout, column int) csvColumn
 	return c
 }
 
+// byteOrderMark is dropped at the start of a message.
+const byteOrderMark = '\uFEFF'
+
 // csvField is where a field lies in the message, without its quotes.
 type csvField struct {
 	start, end int
@@ -191,8 +194,8 @@ func (d *csvDecoder) Decode(data []byte, next func() *row.Row) error {
 		return fmt.Errorf("decode CSV: not UTF-8: %w", notUTF8(data))
 	}
 	i := 0
-	if bytes.HasPrefix(data, []byte("\uFEFF")) {
-		i = len("\uFEFF")
+	if bytes.HasPrefix(data, []byte(string(byteOrderMark))) {
+		i = len(string(byteOrderMark))
 	}
 	for i < len(data) {
 		switch c := data[i]; {
@@ -559,7 +562,7 @@ func (e *csvEncoder) special(b []byte) bool {
 	const most = 24
 	n := 0
 	for _, c := range view(b) {
-		if c < e.least || c == '\\' || c == rune(e.escape) {
+		if c < e.least || c == '\\' || c == rune(e.escape) || c == byteOrderMark {
 			return true
 		}
 		n++

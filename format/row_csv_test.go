@@ -25,6 +25,7 @@ func TestRowCSVDecode(t *testing.T) {
 		{doc: "a,1\n", want: `+I ["a", 1]`},
 		{doc: "\r\na,1\r\n\r\nb,2\rc,3", want: `+I ["a", 1] +I ["b", 2] +I ["c", 3]`},
 		{doc: "\uFEFFa,1,", want: `+I ["a", 1]`},
+		{doc: "\"\uFEFFa\",1,", want: "+I [\"\uFEFFa\", 1]"},
 		{doc: "", want: ``},
 		{doc: "a,1,2", want: `decode CSV: byte 0: 3 fields for 2 columns`},
 		{doc: "x,1\na\nb,2", want: `decode CSV: byte 4: 1 fields for 2 columns`, lax: `+I ["x", 1] +I ["a", null] +I ["b", 2]`},

@@ -125,6 +125,8 @@ var homes = []home{
 		"object storage is behind one interface: nothing else may depend on one vendor's client"},
 	{"github.com/aws/smithy-go", []string{"checkpoint/blob"}, false,
 		"object storage is behind one interface: nothing else may depend on one vendor's client"},
+	{"golang.org/x/text", []string{"format"}, false,
+		"one format knows character sets"},
 	{"golang.org/x/time", []string{"checkpoint/blob"}, false,
 		"one place bounds bandwidth"},
 	{"github.com/spf13/viper", []string{"configs"}, false,
