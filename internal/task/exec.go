@@ -255,6 +255,9 @@ func (x *Exec) rollback(m *mark) {
 	if t.stateful {
 		t.env.State.Rollback()
 	}
+	for _, f := range t.onUndo {
+		f()
+	}
 	for _, a := range t.assigners {
 		a.pending = a.pending[:0]
 	}

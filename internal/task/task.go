@@ -78,6 +78,7 @@ type Task struct {
 	befores     []beforeSeal
 	metrics     []*Metric
 	onStep      []func()
+	onUndo      []func()
 	externals   []*external
 }
 
@@ -280,6 +281,9 @@ func (t *Task) OnClose(f func() error) { t.closers = append(t.closers, f) }
 
 // OnStep adds a function that runs at the start of each atomic step.
 func (t *Task) OnStep(f func()) { t.onStep = append(t.onStep, f) }
+
+// OnUndo adds a function that runs when an atomic step has failed, for what it did to memory beside the state.
+func (t *Task) OnUndo(f func()) { t.onUndo = append(t.onUndo, f) }
 
 // Start ends the making of a task.
 func (t *Task) Start() error {

@@ -41,6 +41,10 @@ func (c *compiler) operator(n rel.Physical, ins []flow) (stream, error) {
 		if t, ok := op.(exec.Flusher); ok {
 			ctx.BeforeCommit(t.BeforeCommit)
 		}
+		if t, ok := op.(exec.Remembering); ok {
+			processor.OnStep(ctx, t.BeginStep)
+			processor.OnUndo(ctx, t.UndoStep)
+		}
 		if t, ok := op.(exec.Starter); ok {
 			ctx.OnOpen(t.Start)
 		}

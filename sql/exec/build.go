@@ -13,6 +13,8 @@ func New(n rel.Physical, c Context) (Operator, error) {
 		return newNormalize(n, c)
 	case *rel.PMaterialize:
 		return newMaterialize(n, c)
+	case *rel.PLocalAgg:
+		return newLocalAgg(n, c)
 	case *rel.PGroupAgg:
 		return newGroupAgg(n, c)
 	case *rel.PSetCount:

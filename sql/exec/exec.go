@@ -37,6 +37,13 @@ type Flusher interface {
 	BeforeCommit() error
 }
 
+// Remembering is an Operator that has memory beside its stores: it takes back what a step did to it that failed.
+type Remembering interface {
+	// BeginStep is called at the start of each step of the subtask, UndoStep when it has failed.
+	BeginStep()
+	UndoStep()
+}
+
 // Starter is an Operator that acts when the subtask starts, after its state was restored: it asks for timers again.
 type Starter interface {
 	Start() error

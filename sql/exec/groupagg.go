@@ -111,11 +111,45 @@ func (a *aggregates) codec() accumulators { return accumulators{a.words, a.views
 // init makes the state of no rows.
 func (a *aggregates) init(s *fn.State) {
 	s.W, s.S = make([]uint64, a.words), make([][]byte, a.views)
+	a.start(*s)
+}
+
+// start makes a state of zeros that of no rows.
+func (a *aggregates) start(s fn.State) {
 	for i := range a.calls {
 		if g := &a.calls[i]; g.acc.Init != nil {
-			g.acc.Init(g.part(*s))
+			g.acc.Init(g.part(s))
 		}
 	}
+}
+
+// merge adds what another state has counted.
+func (a *aggregates) merge(s, from fn.State) {
+	s.W[0] += from.W[0]
+	for i := range a.calls {
+		g := &a.calls[i]
+		g.acc.Merge(g.part(s), g.part(from))
+	}
+}
+
+// partials reads accumulators that a local aggregate has put out: the last column of its rows.
+type partials struct {
+	codec accumulators
+	view  int
+	state fn.State
+}
+
+// newPartials: in is the layout of the local aggregate's rows.
+func newPartials(a *aggregates, in *row.Layout) *partials {
+	return &partials{codec: a.codec(), view: in.Place(in.Len() - 1).Index}
+}
+
+// of is the accumulators of a row, valid until the next call.
+func (p *partials) of(r *row.Row) fn.State {
+	if err := p.codec.Decode(r.S[p.view], &p.state); err != nil {
+		damaged("a local aggregate", err)
+	}
+	return p.state
 }
 
 // part is the part of the state that is the call's own.
@@ -213,21 +247,30 @@ type groupAgg struct {
 	out           *row.Layout
 	keys          *row.KeyEncoder
 	main          *statestore.Table[string, fn.State]
-	before, after *row.Row // the result
+	from          *row.Layout
+	partials      *partials // nil = rows are no accumulators
+	before, after *row.Row  // the result
 	key           []byte
 	pinned        []byte
 }
 
 func newGroupAgg(n *rel.PGroupAgg, c Context) (Operator, error) {
 	in := rel.Layout(n.In[0])
-	o := &groupAgg{c: c, n: n, out: rel.Layout(n), keys: row.NewKeyEncoder(in, n.Groups...)}
+	o := &groupAgg{c: c, n: n, out: rel.Layout(n), from: in, keys: row.NewKeyEncoder(in, n.Groups...)}
 	keys := keysOf(o.keys, in, n.Groups)
+	of := in
+	if n.Partial != nil {
+		of = row.NewLayout(n.Partial.Types...)
+	}
 	var err error
-	if o.groups, err = newGroups(c, in, n.Aggs, n.Retracts, keys, o.out, len(n.Groups), n.TTL); err != nil {
+	if o.groups, err = newGroups(c, of, n.Aggs, n.Retracts, keys, o.out, len(n.Groups), n.TTL); err != nil {
 		return nil, err
 	}
 	if o.main, err = openTable(c, "main", keys, statestore.Codec[fn.State](o.agg.codec()), n.TTL); err != nil {
 		return nil, err
+	}
+	if n.Partial != nil {
+		o.partials = newPartials(o.agg, in)
 	}
 	o.before, o.after = o.out.New(), o.out.New()
 	return o, nil
@@ -243,8 +286,8 @@ func (o *groupAgg) Process(_ int, r *row.Row) error {
 		return nil // of a group that is not known: its rows were withdrawn, or forgotten
 	}
 	for i, c := range o.n.Groups {
-		o.out.CopyColumn(o.before, i, o.in, r, c)
-		o.out.CopyColumn(o.after, i, o.in, r, c)
+		o.out.CopyColumn(o.before, i, o.from, r, c)
+		o.out.CopyColumn(o.after, i, o.from, r, c)
 	}
 	existed := s != nil
 	if existed {
@@ -255,13 +298,7 @@ func (o *groupAgg) Process(_ int, r *row.Row) error {
 	if !existed {
 		o.agg.init(s)
 	}
-	if adds {
-		s.W[0]++
-		o.add(g, k, s, r)
-	} else {
-		s.W[0]--
-		o.retract(g, k, s, r)
-	}
+	o.account(g, k, s, r, o.partials)
 	out := o.after
 	out.Time, o.before.Time = r.Time, r.Time
 	if int64(s.W[0]) <= 0 {
@@ -306,6 +343,20 @@ func (o *groupAgg) pin(r *row.Row) {
 		at := len(o.pinned)
 		o.pinned = append(o.pinned, r.S[p.Index]...)
 		r.S[p.Index] = o.pinned[at:len(o.pinned):len(o.pinned)]
+	}
+}
+
+// account counts a row in or takes it out, or adds the accumulators that it has.
+func (o *groups) account(g statestore.Group, k string, s *fn.State, r *row.Row, p *partials) {
+	switch {
+	case p != nil:
+		o.agg.merge(*s, p.of(r))
+	case r.Kind.Adds():
+		s.W[0]++
+		o.add(g, k, s, r)
+	default:
+		s.W[0]--
+		o.retract(g, k, s, r)
 	}
 }
 

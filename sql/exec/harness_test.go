@@ -2,6 +2,7 @@ package exec
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"testing"
 
@@ -30,6 +31,14 @@ type harness struct {
 	emitted int
 	keep    bool // rows as text
 	rows    []string
+	folded  map[string]int
+	then    func(r *row.Row) // what takes the rows
+}
+
+// left is what is left of the rows that came.
+func (h *harness) left() map[string]int {
+	maps.DeleteFunc(h.folded, func(_ string, n int) bool { return n == 0 })
+	return h.folded
 }
 
 func newHarness(tb testing.TB, n rel.Physical) *harness {
@@ -131,7 +140,18 @@ func (h *harnessContext) DueProcessing(at int64)            { h.dueProc = min(h.
 func (h *harnessContext) Late(int, *row.Row)                { h.late++ }
 func (h *harnessContext) Emit(r *row.Row) error {
 	h.emitted++
+	if h.then != nil {
+		h.then(r)
+	}
 	if h.keep {
+		by := -1
+		if r.Kind.Adds() {
+			by = 1
+		}
+		if h.folded == nil {
+			h.folded = map[string]int{}
+		}
+		h.folded[string(h.out.AppendResult(nil, r))] += by
 		h.rows = append(h.rows, fmt.Sprintf("%s %s", r.Kind, h.out.AppendResult(nil, r)))
 	}
 	return nil

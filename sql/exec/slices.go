@@ -108,14 +108,14 @@ func (o *slicedAgg) open(slice int64) int64 {
 
 // Process is of Operator.
 func (o *slicedAgg) Process(input int, r *row.Row) error {
-	at := o.win.time(r, o.c.Env())
+	at := o.time(r)
 	if at < o.lo || at >= o.hi {
-		o.hi = o.slice(at)
+		o.hi = o.slicing.slice(at)
 		o.lo = o.hi - o.unit
 		o.over = o.win.due(o.last(o.hi))
 	}
 	if o.over <= o.now() || o.hi <= o.main.Horizon() {
-		o.c.Late(input, r)
+		o.tooLate(input, r)
 		return nil
 	}
 	o.key = o.keys.Append(o.key[:0], r)
@@ -128,13 +128,7 @@ func (o *slicedAgg) Process(input int, r *row.Row) error {
 	if o.hi <= o.merger.upTo {
 		o.merger.spoil(o.hi)
 	}
-	if r.Kind.Adds() {
-		s.W[0]++
-		o.add(g, "", s, r)
-	} else {
-		s.W[0]--
-		o.retract(g, "", s, r)
-	}
+	o.account(g, "", s, r, o.partials)
 	return nil
 }
 
@@ -240,11 +234,7 @@ func (t *sliceTable) put(a *aggregates, i int, s *fn.State) {
 		to.W, to.S = append(to.W[:0], s.W...), append(to.S[:0], s.S...)
 		return
 	}
-	to.W[0] += s.W[0]
-	for k := range a.calls {
-		c := &a.calls[k]
-		c.acc.Merge(c.part(*to), c.part(*s))
-	}
+	a.merge(*to, *s)
 }
 
 // slice merges a slice into a table.

@@ -138,6 +138,8 @@ type windowAgg struct {
 	end    int // word of the window's end, where rows bring it along
 
 	windowKeys windowKeys
+	partials   *partials // nil = rows are no accumulators
+	slice      int       // word of the slice's end, with partials
 }
 
 type firing struct {
@@ -160,14 +162,24 @@ func newWindowAgg(n *rel.PWindowAgg, c Context) (Operator, error) {
 		o.keys = row.NewKeyEncoder(in, cols...)
 		o.end = in.Place(n.End).Index
 		o.win = newWindowing(n.Spec, nil, c.Env())
+	} else if n.Partial != nil {
+		o.win = newWindowing(n.Spec, nil, c.Env())
+		o.slice = in.Place(len(n.Groups)).Index
 	} else {
 		o.win = newWindowing(n.Spec, in, c.Env())
+	}
+	of := in
+	if n.Partial != nil {
+		of = row.NewLayout(n.Partial.Types...)
 	}
 	keys := keysOf(o.keys, in, cols).(rowKeys)
 	o.windowKeys, o.ofKey, o.keyRow = windowKeys{keys}, keys.layout, keys.layout.New()
 	var err error
-	if o.groups, err = newGroups(c, in, n.Aggs, n.Retracts, o.windowKeys, o.out, len(n.Groups), 0); err != nil {
+	if o.groups, err = newGroups(c, of, n.Aggs, n.Retracts, o.windowKeys, o.out, len(n.Groups), 0); err != nil {
 		return nil, err
+	}
+	if n.Partial != nil {
+		o.partials = newPartials(o.agg, in)
 	}
 	o.maps = len(o.distinct) > 0 || o.values != nil || o.rows != nil
 	codec := statestore.Codec[fn.State](o.agg.codec())
@@ -235,12 +247,31 @@ func (o *windowAgg) Process(input int, r *row.Row) error {
 	if o.n.Attached {
 		one(r.Int64(o.end))
 	} else {
-		o.win.windows(o.win.time(r, o.c.Env()), func(_, end int64) { one(end) })
+		o.win.windows(o.time(r), func(_, end int64) { one(end) })
 	}
 	if !any && late > 0 {
-		o.c.Late(input, r)
+		o.tooLate(input, r)
 	}
 	return nil
+}
+
+// time is the time of a row, or one of its slice if it is accumulators.
+func (o *windowAgg) time(r *row.Row) int64 {
+	if o.partials != nil {
+		return r.Int64(o.slice) - 1
+	}
+	return o.win.time(r, o.c.Env())
+}
+
+// tooLate counts a row, or those that accumulators have counted.
+func (o *windowAgg) tooLate(input int, r *row.Row) {
+	n := uint64(1)
+	if o.partials != nil {
+		n = o.partials.of(r).W[0]
+	}
+	for range n {
+		o.c.Late(input, r)
+	}
 }
 
 // one adds a row to a window, or takes it out. first says that it is the first of its key.
@@ -254,13 +285,7 @@ func (o *windowAgg) one(end int64, g statestore.Group, r *row.Row) (first bool) 
 		o.both = append(appendEnd(o.both[:0], end), o.key...)
 		k = view(o.both)
 	}
-	if r.Kind.Adds() {
-		s.W[0]++
-		o.add(g, k, s, r)
-	} else {
-		s.W[0]--
-		o.retract(g, k, s, r)
-	}
+	o.account(g, k, s, r, o.partials)
 	return !existed
 }
 

@@ -101,6 +101,9 @@ func (f *fingerprints) walk(n rel.Physical) string {
 	if s, ok := f.of[n]; ok {
 		return s
 	}
+	if l, ok := n.(*rel.PLocalAgg); ok { // one phase or two: the state is the same
+		return f.walk(l.In[0])
+	}
 	kind, meaning := meaningOf(n)
 	var b strings.Builder
 	b.WriteString(kind + "|" + meaning)
@@ -112,6 +115,9 @@ func (f *fingerprints) walk(n rel.Physical) string {
 	f.of[n] = mark
 	if kind == "" {
 		return mark
+	}
+	if localBelow(n) != nil { // the topic has other values
+		kind = "lrp"
 	}
 	id := kind + "-" + mark
 	// Two operators that mean the same, in two queries: each has its own state.
@@ -142,11 +148,21 @@ func meaningOf(n rel.Physical) (kind, meaning string) {
 	types := func() string {
 		var parts []string
 		for _, in := range n.Common().In {
+			if l := localBelow(in); l != nil {
+				in = l.In[0]
+			}
 			for _, t := range in.Schema().Types {
 				parts = append(parts, t.Plain().String())
 			}
 		}
 		return strings.Join(parts, ",")
+	}
+	// groups are those of the rows, which a local aggregate puts in front.
+	groups := func(own []int) []int {
+		if l := localBelow(n.Common().In[0]); l != nil {
+			return l.Groups
+		}
+		return own
 	}
 	switch n := n.(type) {
 	case *rel.PScan:
@@ -175,7 +191,14 @@ func meaningOf(n rel.Physical) (kind, meaning string) {
 		}
 		return "", fmt.Sprint("correlate", f, exprs(n.Unnest), n.Ordinality, Canonical(n.Cond), n.Outer)
 	case *rel.PExchange:
-		return "rp", fmt.Sprint(n.Keys)
+		keys := n.Keys
+		if l := localBelow(n); l != nil {
+			keys = nil
+			for _, k := range n.Keys {
+				keys = append(keys, l.Groups[k])
+			}
+		}
+		return "rp", fmt.Sprint(keys)
 	case *rel.PNormalize:
 		return "norm", fmt.Sprint(n.Key, types(), Canonical(n.Cond))
 	case *rel.PMaterialize:
@@ -183,13 +206,11 @@ func meaningOf(n rel.Physical) (kind, meaning string) {
 	case *rel.PDropBefore:
 		return "", "drop"
 	case *rel.PGroupAgg:
-		return "agg", fmt.Sprint(n.Groups, aggs(n.Aggs), n.Retracts, types())
+		return "agg", fmt.Sprint(groups(n.Groups), aggs(n.Aggs), n.Retracts, types())
 	case *rel.PLocalAgg:
-		return "", fmt.Sprint(n.Groups, aggs(n.Aggs), n.Window)
-	case *rel.PGlobalAgg:
-		return "agg", fmt.Sprint(n.Groups, aggs(n.Aggs), n.Window)
+		return "", ""
 	case *rel.PWindowAgg:
-		return "win", fmt.Sprint(n.Spec, n.Attached, n.Groups, aggs(n.Aggs), n.Legacy, n.Retracts, types())
+		return "win", fmt.Sprint(n.Spec, n.Attached, groups(n.Groups), aggs(n.Aggs), n.Legacy, n.Retracts, types())
 	case *rel.PWindow:
 		return "tvf", fmt.Sprint(n.Spec, types())
 	case *rel.PWindowJoin:

@@ -46,7 +46,10 @@ func (p *planner) placed(n rel.Physical, done map[rel.Physical]rel.Physical) rel
 		ph.Dist = kept(n, first)
 	default:
 		for i := range ph.In {
-			ph.In[i] = p.together(ph.In, i, want)
+			in := ph.In[i]
+			if ph.In[i] = p.together(ph.In, i, want); ph.In[i] != in {
+				p.twoPhase(n, in)
+			}
 		}
 		ph.Dist = kept(n, ph.In[0].Common().Dist)
 	}
@@ -120,8 +123,6 @@ func demand(n rel.Physical) (keys [][]int, ok bool) {
 	case *rel.PMaterialize:
 		return one(n.Key)
 	case *rel.PGroupAgg:
-		return one(n.Groups)
-	case *rel.PGlobalAgg:
 		return one(n.Groups)
 	case *rel.PWindowAgg:
 		return one(n.Groups)

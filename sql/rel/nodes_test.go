@@ -12,7 +12,7 @@ var _ = []Node{&Scan{}, &Watermark{}, &Values{}, &Project{}, &Filter{}, &Join{},
 	&Aggregate{}, &WindowTVF{}, &SetOp{}, &Over{}, &Sort{}, &Limit{}, &Match{}, &Sink{}}
 
 var _ = []Physical{&PScan{}, &PValues{}, &PCalc{}, &PUnion{}, &PCorrelate{}, &PExchange{}, &PNormalize{}, &PMaterialize{},
-	&PDropBefore{}, &PGroupAgg{}, &PLocalAgg{}, &PGlobalAgg{}, &PWindowAgg{}, &PWindow{}, &PWindowJoin{}, &PWindowRank{},
+	&PDropBefore{}, &PGroupAgg{}, &PLocalAgg{}, &PWindowAgg{}, &PWindow{}, &PWindowJoin{}, &PWindowRank{},
 	&PJoin{}, &PIntervalJoin{}, &PTemporalJoin{}, &PLookupJoin{}, &PTopN{}, &PLimit{}, &PDedup{}, &POverTime{},
 	&POverColumn{}, &PSetCount{}, &PTimeSort{}, &PMatch{}, &PSink{}}
 

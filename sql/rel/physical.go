@@ -148,29 +148,23 @@ type (
 	}
 	// PDropBefore drops -U.
 	PDropBefore struct{ Phys }
-	// PGroupAgg is the unbounded GROUP BY: Groups, then Aggs. TTL 0 = none. Retracts: the input withdraws rows.
+	// PGroupAgg is the unbounded GROUP BY: Groups, then Aggs. TTL 0 = none. Retracts: the input withdraws rows. With Partial
+	// the rows are those of a PLocalAgg, and Partial is the schema of what that one aggregates, which Aggs speak of.
 	PGroupAgg struct {
 		Phys
 		Groups   []int
 		Aggs     []AggCall
 		Retracts bool
 		TTL      time.Duration
+		Partial  *Schema
 	}
-	// PLocalAgg and PGlobalAgg are its two phases. Local gives the groups and one VARBINARY column of packed accumulators.
+	// PLocalAgg aggregates the rows of an epoch before an exchange. It gives the groups, with a Window the end of the slice
+	// (BIGINT, wall-clock ms), and one VARBINARY column of packed accumulators.
 	PLocalAgg struct {
 		Phys
 		Groups []int
 		Aggs   []AggCall
 		Window *WindowSpec
-	}
-	// PGlobalAgg merges what PLocalAgg gave. Input is the schema of the local one's input, which Aggs speak of.
-	PGlobalAgg struct {
-		Phys
-		Groups []int
-		Aggs   []AggCall
-		Input  Schema
-		Window *WindowSpec
-		TTL    time.Duration
 	}
 	// PWindowAgg aggregates by window: TUMBLE, HOP, CUMULATE by slices, SESSION by merging. The columns are Groups, Aggs, then
 	// Props. Legacy is the form GROUP BY TUMBLE(..), which allows Emit. Attached says that the window is already in the input's
@@ -186,6 +180,7 @@ type (
 		Legacy     bool
 		Retracts   bool
 		Emit       EmitOptions
+		Partial    *Schema // as in PGroupAgg
 	}
 	// PWindow adds window_start, window_end, window_time to rows (a window function alone).
 	PWindow struct {

@@ -142,13 +142,6 @@ func (p *PLocalAgg) WithChildren(in []Node) Node {
 }
 
 // WithChildren is of Node.
-func (p *PGlobalAgg) WithChildren(in []Node) Node {
-	c := *p
-	c.In = physical(in)
-	return &c
-}
-
-// WithChildren is of Node.
 func (p *PWindowAgg) WithChildren(in []Node) Node {
 	c := *p
 	c.In = physical(in)
@@ -340,7 +333,7 @@ func (p *PDropBefore) String() string {
 // String is of Node.
 func (p *PGroupAgg) String() string {
 	in := p.in(0)
-	return line("GroupAgg", part("key", columnNames(in, p.Groups)), AggText(in, p.Aggs), ttlText(p.TTL))
+	return line(global("GroupAgg", p.Partial), part("key", columnNames(in, p.Groups)), AggText(aggregated(in, p.Partial), p.Aggs), ttlText(p.TTL))
 }
 
 // String is of Node.
@@ -350,20 +343,31 @@ func (p *PLocalAgg) String() string {
 }
 
 // String is of Node.
-func (p *PGlobalAgg) String() string {
-	return line("GlobalAgg", part("key", columnNames(p.in(0), p.Groups)), AggText(&p.Input, p.Aggs), windowText(p.Window, &p.Input), ttlText(p.TTL))
-}
-
-// String is of Node.
 func (p *PWindowAgg) String() string {
 	in := p.in(0)
 	var window string
 	if p.Attached {
 		window = "window " + columnNames(in, []int{p.Start, p.End})
 	} else {
-		window = windowText(&p.Spec, in)
+		window = windowText(&p.Spec, aggregated(in, p.Partial))
 	}
-	return line("WindowAgg", window, part("key", columnNames(in, p.Groups)), AggText(in, p.Aggs), propsText(p.Props), p.Emit.text())
+	return line(global("WindowAgg", p.Partial), window, part("key", columnNames(in, p.Groups)), AggText(aggregated(in, p.Partial), p.Aggs), propsText(p.Props), p.Emit.text())
+}
+
+// global is the name of an aggregate, which says if it merges what local ones gave.
+func global(name string, partial *Schema) string {
+	if partial != nil {
+		return "Global" + name
+	}
+	return name
+}
+
+// aggregated is the schema that aggregates speak of.
+func aggregated(in, partial *Schema) *Schema {
+	if partial != nil {
+		return partial
+	}
+	return in
 }
 
 // String is of Node.

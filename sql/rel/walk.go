@@ -196,9 +196,6 @@ func MapExprs(n Node, f func(Expr) Expr) Node {
 	case *PLocalAgg:
 		c := *n
 		c.Aggs, out = m.calls(n.Aggs), &c
-	case *PGlobalAgg:
-		c := *n
-		c.Aggs, out = m.calls(n.Aggs), &c
 	case *PWindowAgg:
 		c := *n
 		c.Aggs, out = m.calls(n.Aggs), &c

@@ -20,3 +20,17 @@ func TestOwn(t *testing.T) {
 		}
 	}
 }
+
+// TestOnePhase runs the cases of the oracle over three partitions with aggregates in one phase; TestOracle has two.
+func TestOnePhase(t *testing.T) {
+	paths, err := sqltest.Find(casesDir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range paths {
+		o := sqltest.RunOptions{Mode: sqltest.Parallel, Seed: 1, Config: map[string]string{"table.optimizer.agg-phase-strategy": "ONE_PHASE"}}
+		if diff, _ := sqltest.CheckFile(p, o); diff != "" {
+			t.Errorf("%s:\n%s", p, diff)
+		}
+	}
+}
