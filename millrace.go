@@ -137,8 +137,8 @@ func RunTopology(ctx context.Context, app string, t *processor.Topology, cfg Con
 	if err != nil {
 		return &TopologyError{err}
 	}
-	budget := memoryBudget(cfg)
-	dir, err := openState(cfg, budget, log)
+	budget, lent := memoryBudget(cfg)
+	dir, err := openState(cfg, budget, lent, log)
 	if err != nil {
 		return err
 	}
@@ -158,7 +158,7 @@ func RunTopology(ctx context.Context, app string, t *processor.Topology, cfg Con
 		Version: Version(), Kafka: kafka, Plan: plan, Dir: dir, Parallelism: cfg.Parallelism,
 		CommitMaxLatency: cfg.Commit.MaxLatency, CommitQuiet: cfg.Commit.Quiet, CommitMaxBytes: cfg.Commit.MaxBytes,
 		WriteBehindInterval: cfg.State.WriteBehind.Interval, WriteBehindBytes: cfg.State.WriteBehind.Bytes,
-		CacheBytes: budget * 35 / 100,
+		CacheBytes: budget * 35 / 100, MaxCacheBytes: budget * 55 / 100,
 		Checkpoints: engine.Checkpoints{Blobs: blobs, Interval: cfg.Checkpoint.Interval, MinPause: cfg.Checkpoint.MinPause, Timeout: cfg.Checkpoint.Timeout,
 			Retain: cfg.Checkpoint.Retain, Upload: cfg.Checkpoint.Concurrency, Download: cfg.State.Restore.Concurrency},
 		ReplicationFactor: int16(cfg.Internal.ReplicationFactor), InternalCompression: cfg.Internal.Compression,
@@ -213,10 +213,11 @@ func DecodePolicy(cfg Config) processor.Policy {
 }
 
 // memoryBudget is what the process may use: memory.limit, else the cgroup's limit, else 1 GiB. It also tells the Go
-// runtime: a soft limit at 0.8 of it, less the block cache where that is not of Go's heap (GOMEMLIMIT of the environment goes first). GOGC stays at Go's 100: 130 would earn
+// runtime: a soft limit at 0.8 of it, less the block cache where that is not of Go's heap (GOMEMLIMIT of the environment goes first). lent moves
+// that limit with what the block cache lends to the typed caches, which are of Go's heap. GOGC stays at Go's 100: 130 would earn
 // a thirtieth of the throughput, and cost a tenth of the memory at full speed.
-func memoryBudget(cfg Config) int64 {
-	budget := cfg.Memory.Limit
+func memoryBudget(cfg Config) (budget int64, lent func(bytes int64)) {
+	budget = cfg.Memory.Limit
 	if budget <= 0 {
 		budget = engine.MemoryLimit()
 	}
@@ -224,20 +225,21 @@ func memoryBudget(cfg Config) int64 {
 		limit := budget / 5 * 4
 		if pebblestore.OffHeap && cfg.State.Store != "memory" {
 			limit -= budget / 4 // the block cache
+			lent = func(bytes int64) { debug.SetMemoryLimit(limit + bytes) }
 		}
 		debug.SetMemoryLimit(limit)
 	}
 	if budget <= 0 {
 		budget = 1 << 30
 	}
-	return budget
+	return budget, lent
 }
 
-func openState(cfg Config, budget int64, log *slog.Logger) (statestore.Dir, error) {
+func openState(cfg Config, budget int64, lent func(bytes int64), log *slog.Logger) (statestore.Dir, error) {
 	if cfg.State.Store == "memory" {
 		return memstore.NewDir(cfg.App.ID), nil
 	}
-	return pebblestore.OpenDir(filepath.Clean(cfg.State.Dir), cfg.App.ID, pebblestore.Options{CacheBytes: budget / 4, Logger: log})
+	return pebblestore.OpenDir(filepath.Clean(cfg.State.Dir), cfg.App.ID, pebblestore.Options{CacheBytes: budget / 4, Lent: lent, Logger: log})
 }
 
 // KafkaOptions turns a configuration into what the Kafka border needs; the group instance id comes from the state

@@ -40,7 +40,7 @@ func benchJobKeys(b *testing.B, keys int) {
 			b.Fatal(err)
 		}
 	}()
-	state := statestore.NewState(store, statestore.StateOptions{CacheBytes: budget * 35 / 100 / subtasks})
+	state := statestore.NewState(store, statestore.StateOptions{CacheBytes: budget * 35 / 100 / subtasks, MaxCacheBytes: budget * 55 / 100 / subtasks})
 	f := &feeder{task: benchTaskOn(b, jobW1, state), recs: make([]record.Record, epoch)}
 	meta := statestore.Meta{EpochRecord: []byte("r"), Positions: []int64{0}}
 	round := func(key func() int) time.Duration {

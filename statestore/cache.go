@@ -13,7 +13,7 @@ import (
 // keys and bookkeeping hold no pointers, and neither do the pages where V has none: a million entries cost the garbage
 // collector nothing. Keys are encoded; what all of them start with, the prefix, is left out.
 //
-//	index  []uint64             32 bits of hash, 32 bits of entry number + 1; 0 is free; linear probing
+//	index  []uint32             entry number + 1 in the bits of its mask, of the hash the others; 0 is free; linear probing
 //	pages  [][1024]entry[V]     never move, so that pointers to values stay good; short keys are in the entry
 //	keys   byteArena            long keys
 //
@@ -23,7 +23,7 @@ type cache[V any] struct {
 	prefix   []byte // of the physical keys
 	phys     []byte // scratch: a physical key
 	probe    []byte // scratch: a padded key
-	index    []uint64
+	index    []uint32
 	pages    []*[pageSize]entry[V]
 	sizes    [][]uint32 // encoded sizes, of values with pointers
 	encs     [][][]byte // encoded forms, of values of class encoded
@@ -51,16 +51,28 @@ type cache[V any] struct {
 	changed func(i uint32, live bool)
 }
 
+// An entry is as small as can be: how many there are in a given room decides how often the Store is asked.
 type entry[V any] struct {
-	key  [3]uint64 // up to inlineKey bytes, little endian and padded with zeros; else key[0] is the place in keys
-	klen uint32
-	pend uint32 // index in cache.pend + 1
-	meta uint64 // number of the step that logged it last, and flags
+	key  [3]uint64 // up to inlineKey bytes, little endian and padded with zeros; else the place in keys and the length
+	pend uint32    // index in cache.pend + 1
+	klen uint8     // length of key, longKey if it is not here
+	meta uint8     // flags
 	val  V
 }
 
-// inlineKey is the length of the longest key that is kept in its entry.
-const inlineKey = 24
+const (
+	// inlineKey is the length of the longest key that is kept in its entry.
+	inlineKey = 24
+	longKey   = inlineKey + 1
+)
+
+// keyLen is the length of the key.
+func (e *entry[V]) keyLen() int {
+	if e.klen == longKey {
+		return int(e.key[1])
+	}
+	return int(e.klen)
+}
 
 const (
 	flagUsed   = 1 << iota // the entry is in the index
@@ -70,6 +82,7 @@ const (
 	flagSealed             // part of the sealed epoch
 	flagRef                // looked at since the clock hand came by
 	flagWrote              // written in the running step; class encoded only
+	flagLogged             // logged in the running step; in the entries of a cache only
 	flagBits   = 8
 	flagMask   = 1<<flagBits - 1
 )
@@ -92,8 +105,8 @@ func (c *cache[V]) at(i uint32) *entry[V] { return &c.pages[i>>pageBits][i&(page
 
 // keyOf is the key of an entry, without prefix; it points into the entry.
 func (c *cache[V]) keyOf(e *entry[V]) []byte {
-	if e.klen > inlineKey {
-		return c.keys.at(e.key[0], e.klen)
+	if e.klen == longKey {
+		return c.keys.at(e.key[0], uint32(e.key[1]))
 	}
 	return unsafe.Slice((*byte)(unsafe.Pointer(&e.key)), inlineKey)[:e.klen:e.klen]
 }
@@ -121,31 +134,49 @@ func (c *cache[V]) stored(phys []byte) []byte {
 	return c.probe
 }
 
-// hash gives the upper half of a slot for a padded key.
+// hash is that of a padded key.
 func (c *cache[V]) hash(key []byte) uint32 {
-	n := len(key)
-	if n > inlineKey {
-		return uint32(maphash.Bytes(c.x.s.seed, key))
+	if len(key) > inlineKey {
+		return c.hashLong(key)
 	}
-	w := key[:inlineKey]
+	return c.hashWords(words(key), len(key))
+}
+
+func (c *cache[V]) hashLong(key []byte) uint32 { return uint32(maphash.Bytes(c.x.s.seed, key)) }
+
+func (c *cache[V]) hashWords(w [3]uint64, n int) uint32 {
 	s := &c.x.s.mix
-	h1, l1 := bits.Mul64(binary.LittleEndian.Uint64(w)^s[0], binary.LittleEndian.Uint64(w[8:])^s[1])
-	h2, l2 := bits.Mul64(binary.LittleEndian.Uint64(w[16:])^s[2], uint64(n)^s[3])
+	h1, l1 := bits.Mul64(w[0]^s[0], w[1]^s[1])
+	h2, l2 := bits.Mul64(w[2]^s[2], uint64(n)^s[3])
 	h, l := bits.Mul64(h1^l1^s[3], h2^l2^s[0])
 	return uint32((h ^ l) >> 32)
 }
 
-// find looks for a padded key; tag is its hash.
-func (c *cache[V]) find(tag uint32, key []byte) (uint32, *entry[V]) {
+// hashOf is the hash of an entry's key.
+func (c *cache[V]) hashOf(e *entry[V]) uint32 {
+	if e.klen == longKey {
+		return c.hashLong(c.keyOf(e))
+	}
+	return c.hashWords(e.key, int(e.klen))
+}
+
+// words are a padded key of up to inlineKey bytes.
+func words(key []byte) [3]uint64 {
+	w := key[:inlineKey]
+	return [3]uint64{binary.LittleEndian.Uint64(w), binary.LittleEndian.Uint64(w[8:]), binary.LittleEndian.Uint64(w[16:])}
+}
+
+// find looks for a padded key; h is its hash. The index has more slots than there are entries, so that the bits of its
+// mask hold any entry number.
+func (c *cache[V]) find(h uint32, key []byte) (uint32, *entry[V]) {
 	if len(c.index) == 0 {
 		return 0, nil
 	}
 	mask := uint32(len(c.index) - 1)
-	pos := tag & mask
 	if len(key) > inlineKey {
-		for ; c.index[pos] != 0; pos = (pos + 1) & mask {
-			if slot := c.index[pos]; uint32(slot>>32) == tag {
-				i := uint32(slot) - 1
+		for pos := h & mask; c.index[pos] != 0; pos = (pos + 1) & mask {
+			if slot := c.index[pos]; (slot^h)&^mask == 0 {
+				i := slot&mask - 1
 				if e := c.at(i); string(c.keyOf(e)) == string(key) {
 					return i, e
 				}
@@ -153,14 +184,11 @@ func (c *cache[V]) find(tag uint32, key []byte) (uint32, *entry[V]) {
 		}
 		return 0, nil
 	}
-	n := uint32(len(key))
-	w := key[:inlineKey]
-	w0, w1, w2 := binary.LittleEndian.Uint64(w), binary.LittleEndian.Uint64(w[8:]), binary.LittleEndian.Uint64(w[16:])
-	for ; c.index[pos] != 0; pos = (pos + 1) & mask {
-		if slot := c.index[pos]; uint32(slot>>32) == tag {
-			i := uint32(slot) - 1
-			e := c.at(i)
-			if e.key[0] == w0 && e.key[1] == w1 && e.key[2] == w2 && e.klen == n {
+	n, w := uint8(len(key)), words(key)
+	for pos := h & mask; c.index[pos] != 0; pos = (pos + 1) & mask {
+		if slot := c.index[pos]; (slot^h)&^mask == 0 {
+			i := slot&mask - 1
+			if e := c.at(i); e.key == w && e.klen == n {
 				return i, e
 			}
 		}
@@ -206,8 +234,8 @@ func (c *cache[V]) fill(i uint32, e *entry[V], val []byte) {
 // decode sets the value of an entry.
 func (c *cache[V]) decode(e *entry[V], val []byte) { c.x.decode(c.prefix, c.keyOf(e), val, &e.val) }
 
-// insert adds an entry without a value for a padded key.
-func (c *cache[V]) insert(tag uint32, key []byte) (uint32, *entry[V]) {
+// insert adds an entry without a value for a padded key; h is its hash.
+func (c *cache[V]) insert(h uint32, key []byte) (uint32, *entry[V]) {
 	if (c.used+1)*4 > len(c.index)*3 {
 		c.grow()
 	}
@@ -229,20 +257,14 @@ func (c *cache[V]) insert(tag uint32, key []byte) (uint32, *entry[V]) {
 		c.n++
 	}
 	e := c.at(i)
-	*e = entry[V]{klen: uint32(len(key)), meta: flagUsed | flagRef}
+	*e = entry[V]{meta: flagUsed | flagRef}
 	if len(key) > inlineKey {
-		e.key[0] = c.keys.add(key)
+		e.klen, e.key = longKey, [3]uint64{c.keys.add(key), uint64(len(key))}
 		c.keyBytes += len(key)
 	} else {
-		w := key[:inlineKey]
-		e.key = [3]uint64{binary.LittleEndian.Uint64(w), binary.LittleEndian.Uint64(w[8:]), binary.LittleEndian.Uint64(w[16:])}
+		e.klen, e.key = uint8(len(key)), words(key)
 	}
-	mask := uint32(len(c.index) - 1)
-	pos := tag & mask
-	for c.index[pos] != 0 {
-		pos = (pos + 1) & mask
-	}
-	c.index[pos] = uint64(tag)<<32 | uint64(i+1)
+	c.link(i, h)
 	c.used++
 	c.account(entrySize[V](len(key)))
 	return i, e
@@ -251,7 +273,7 @@ func (c *cache[V]) insert(tag uint32, key []byte) (uint32, *entry[V]) {
 // entrySize is what an entry costs, with its share of the index.
 func entrySize[V any](klen int) int64 {
 	var e entry[V]
-	n := int64(unsafe.Sizeof(e)) + 14
+	n := int64(unsafe.Sizeof(e)) + 7
 	if klen > inlineKey {
 		n += int64(klen)
 	}
@@ -284,33 +306,35 @@ func (c *cache[V]) behind(e *entry[V], n int) int {
 	return n
 }
 
-func (c *cache[V]) grow() {
-	old := c.index
-	c.index = make([]uint64, max(16, 2*len(old)))
+// link puts an entry into the index.
+func (c *cache[V]) link(i, h uint32) {
 	mask := uint32(len(c.index) - 1)
-	for _, slot := range old {
-		if slot == 0 {
-			continue
+	pos := h & mask
+	for c.index[pos] != 0 {
+		pos = (pos + 1) & mask
+	}
+	c.index[pos] = h&^mask | (i + 1)
+}
+
+func (c *cache[V]) grow() {
+	c.index = make([]uint32, max(16, 2*len(c.index)))
+	for i := range c.n {
+		if e := c.at(i); e.meta&flagUsed != 0 {
+			c.link(i, c.hashOf(e))
 		}
-		pos := uint32(slot>>32) & mask
-		for c.index[pos] != 0 {
-			pos = (pos + 1) & mask
-		}
-		c.index[pos] = slot
 	}
 }
 
 // remove takes an entry out. It must be clean; its values in the Store, if any, are not touched.
 func (c *cache[V]) remove(i uint32, e *entry[V]) {
-	c.probe = pad(append(c.probe[:0], c.keyOf(e)...))
 	mask := uint32(len(c.index) - 1)
-	pos := c.hash(c.probe) & mask
-	for uint32(c.index[pos]) != i+1 {
+	pos := c.hashOf(e) & mask
+	for c.index[pos]&mask != i+1 {
 		pos = (pos + 1) & mask
 	}
 	// Move back what probing pushed behind this slot, so that no markers of deleted slots are needed.
 	for next := (pos + 1) & mask; c.index[next] != 0; next = (next + 1) & mask {
-		home := uint32(c.index[next]>>32) & mask
+		home := c.hashOf(c.at(c.index[next]&mask-1)) & mask
 		if (next-home)&mask >= (next-pos)&mask {
 			c.index[pos] = c.index[next]
 			pos = next
@@ -324,15 +348,15 @@ func (c *cache[V]) remove(i uint32, e *entry[V]) {
 	if c.x.class == encoded {
 		c.encs[i>>pageBits][i&(pageSize-1)] = nil
 	}
-	c.account(-entrySize[V](int(e.klen)))
-	if e.klen > inlineKey {
-		c.garbage += int(e.klen)
-		c.keyBytes -= int(e.klen)
+	c.account(-entrySize[V](e.keyLen()))
+	if e.klen == longKey {
+		c.garbage += e.keyLen()
+		c.keyBytes -= e.keyLen()
 	}
 	*e = entry[V]{}
 	c.free = append(c.free, i)
 	c.used--
-	if c.garbage > arenaChunk && c.garbage > c.keyBytes {
+	if c.garbage > arenaChunk && c.garbage > c.keyBytes/2 {
 		c.compactKeys()
 	}
 }
@@ -341,7 +365,7 @@ func (c *cache[V]) remove(i uint32, e *entry[V]) {
 func (c *cache[V]) compactKeys() {
 	var fresh byteArena
 	for i := range c.n {
-		if e := c.at(i); e.meta&flagUsed != 0 && e.klen > inlineKey {
+		if e := c.at(i); e.meta&flagUsed != 0 && e.klen == longKey {
 			e.key[0] = fresh.add(c.keyOf(e))
 		}
 	}
@@ -387,7 +411,7 @@ func (c *cache[V]) setLive(i uint32, e *entry[V], live bool) {
 // log notes the entry as it is, before the step's first write to it.
 func (c *cache[V]) log(i uint32, e *entry[V]) {
 	s := c.x.s
-	if e.meta>>flagBits == s.step {
+	if e.meta&flagLogged != 0 {
 		return
 	}
 	if len(c.undo) == 0 {
@@ -397,16 +421,16 @@ func (c *cache[V]) log(i uint32, e *entry[V]) {
 	if c.x.class == copied {
 		c.undo = extend(c.undo)
 		u := &c.undo[len(c.undo)-1]
-		u.i, u.flags = i, uint8(e.meta)
+		u.i, u.flags = i, e.meta
 		c.x.copier.Copy(&u.val, &e.val)
 	} else {
-		u := undoRec[V]{i: i, flags: uint8(e.meta)}
+		u := undoRec[V]{i: i, flags: e.meta}
 		if c.x.class != encoded {
 			u.val = e.val
 		}
 		c.undo = append(c.undo, u)
 	}
-	e.meta = s.step<<flagBits | e.meta&flagMask
+	e.meta |= flagLogged
 }
 
 // extend makes a slice longer by an element that is as it was left in the room behind it.
@@ -420,7 +444,7 @@ func extend[E any](s []E) []E {
 
 // write logs an entry and marks it dirty.
 func (c *cache[V]) write(i uint32, e *entry[V]) {
-	if e.meta>>flagBits != c.x.s.step {
+	if e.meta&flagLogged == 0 {
 		c.log(i, e)
 	}
 	if e.meta&flagDirty == 0 {
@@ -438,7 +462,7 @@ func (c *cache[V]) markDirty(i uint32, e *entry[V]) {
 	c.x.s.dirty += dirtySize(e)
 }
 
-func dirtySize[V any](e *entry[V]) int64 { return int64(e.klen) + int64(unsafe.Sizeof(e.val)) }
+func dirtySize[V any](e *entry[V]) int64 { return int64(e.keyLen()) + int64(unsafe.Sizeof(e.val)) }
 
 // get returns the value of key, or nil.
 func (c *cache[V]) get(key []byte) *V {
@@ -488,6 +512,9 @@ func (c *cache[V]) erase(i uint32, e *entry[V]) {
 const maxIdleUndo = 16
 
 func (c *cache[V]) end() {
+	for j := range c.undo {
+		c.at(c.undo[j].i).meta &^= flagLogged
+	}
 	switch c.x.class {
 	case copied:
 		for j := range c.undo {
@@ -550,7 +577,7 @@ func (c *cache[V]) rollback() {
 			c.decode(e, c.encs[u.i>>pageBits][u.i&(pageSize-1)])
 		}
 		c.setLive(u.i, e, live)
-		e.meta = uint64(u.flags)
+		e.meta = u.flags
 	}
 	c.dirty = c.dirty[:c.dirtyMark]
 	for j := range c.undo {
@@ -630,7 +657,7 @@ func (c *cache[V]) committed() {
 			c.pend = append(c.pend, pendRec{})
 			c.pendOf = append(c.pendOf, i)
 			e.pend = uint32(len(c.pend))
-			s.pend.bytes += int64(e.klen) + pendOverhead
+			s.pend.bytes += int64(e.keyLen()) + pendOverhead
 		}
 		s.pend.put(&c.pend[e.pend-1], s.changes[c.sealedAt+j].Value)
 	}
@@ -663,7 +690,7 @@ func (c *cache[V]) written() {
 // forget discards what is pending, of a window that is gone.
 func (c *cache[V]) forget() {
 	for j, i := range c.pendOf {
-		c.x.s.pend.bytes -= int64(c.at(i).klen) + pendOverhead + int64(c.pend[j].cap)
+		c.x.s.pend.bytes -= int64(c.at(i).keyLen()) + pendOverhead + int64(c.pend[j].cap)
 	}
 	c.pend, c.pendOf = c.pend[:0], c.pendOf[:0]
 }
@@ -695,15 +722,20 @@ func (c *cache[V]) evict(want int64) (freed int64) {
 	return before - c.bytes
 }
 
-// load fills an empty cache from the Store, as long as the caches are less than 3/4 full. If all fits
-// the cache is complete from then on.
+// load fills an empty cache from the Store, as long as the caches are less than 3/4 full. If all fits, with all that the
+// Store can lend, the cache is complete from then on.
 func (c *cache[V]) load() {
-	limit := c.x.s.cacheBytes / 4 * 3
+	s := c.x.s
+	limit := s.room / 4 * 3
+	fits := s.store.Size() <= s.maxBytes // entries take more here than on the disk
 	c.complete = true
 	c.x.scan(c.prefix, successor(c.prefix), func(key, val []byte) bool {
-		if c.x.s.used >= limit {
-			c.complete = false
-			return false
+		if s.used >= limit {
+			if !fits || !s.borrow() {
+				c.complete = false
+				return false
+			}
+			limit = s.room / 32 * 31
 		}
 		if !c.x.readable(c.prefix, key[len(c.prefix):], val) {
 			c.complete = false // who asks for it hears why
@@ -714,6 +746,7 @@ func (c *cache[V]) load() {
 		c.fill(i, e, val)
 		return true
 	})
+	s.reads = 0
 }
 
 // each calls fn for each live entry until it returns false: in key order if sorted is asked for or part of them are

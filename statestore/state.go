@@ -27,6 +27,9 @@ type StateOptions struct {
 	// CacheBytes is the room for the typed caches of this subtask, approximate; default 64 MiB. What is not yet in
 	// the Store stays in memory whatever the room.
 	CacheBytes int64
+	// MaxCacheBytes is what the typed caches may take as long as the Store is hardly read, because all keys are in them: what
+	// is above CacheBytes a Store that is a Lender gives of the room for its own caches. Default: CacheBytes.
+	MaxCacheBytes int64
 	// IDs are the ids of stores whose specs have another, by name: where an earlier store of that name was dropped, its
 	// entries still have the id that belongs to the name.
 	IDs map[string]ID
@@ -47,7 +50,11 @@ const DefaultCacheBytes = 64 << 20
 // step count as a step that succeeded at the next Begin, End or Seal. A State is used by one goroutine at a time.
 type State struct {
 	store      Store
+	lender     Lender // nil: it is none, or nothing may be lent
 	cacheBytes int64
+	maxBytes   int64
+	room       int64 // of the caches now: cacheBytes and what is lent
+	reads      int64 // of the Store since room changed
 	ids        map[string]ID
 	seed       maphash.Seed // for long keys
 	mix        [4]uint64    // for short ones
@@ -105,8 +112,11 @@ func NewState(store Store, o StateOptions) *State {
 	if o.CacheBytes <= 0 {
 		o.CacheBytes = DefaultCacheBytes
 	}
-	s := &State{store: store, cacheBytes: o.CacheBytes, ids: o.IDs, evictAt: o.CacheBytes, seed: maphash.MakeSeed(), step: 1, near: nearTimers,
+	s := &State{store: store, cacheBytes: o.CacheBytes, maxBytes: o.CacheBytes, room: o.CacheBytes, ids: o.IDs, evictAt: o.CacheBytes, seed: maphash.MakeSeed(), step: 1, near: nearTimers,
 		horizons: map[ID]int64{}}
+	if l, ok := store.(Lender); ok && o.MaxCacheBytes > o.CacheBytes {
+		s.lender, s.maxBytes = l, o.MaxCacheBytes
+	}
 	for i := range s.mix {
 		s.mix[i] = maphash.Comparable(s.seed, i)
 	}
@@ -120,7 +130,7 @@ func (s *State) Begin() {
 	}
 	s.step++
 	if s.used > s.evictAt && s.iterating == 0 {
-		s.evict()
+		s.makeRoom()
 	}
 }
 
@@ -217,7 +227,7 @@ func (s *State) writeBehind(m Meta, flush func() error) error {
 	s.announced = slices.Delete(s.announced, 0, s.announce)
 	s.announce = 0
 	s.pend.reset()
-	s.evictAt = s.cacheBytes
+	s.evictAt = s.room
 	return nil
 }
 
@@ -268,9 +278,42 @@ func (s *State) SetHorizon(id ID, end int64) { s.horizons[id] = end }
 // Specs are the specs of the typed stores made so far, in the order they were made.
 func (s *State) Specs() []Spec { return slices.Clone(s.specs) }
 
+// fewReads is how many reads of the Store, for each MiB by which the caches have grown, mean that it is not needed: all
+// that is asked for is in the caches. MiBs of them hold thousands of entries.
+const fewReads = 64
+
+// makeRoom is for caches that are full. As long as they hold all that is asked for, the blocks of the Store are of no use,
+// and the caches take over their room. Once that is not enough, or the Store is read, they give it back.
+func (s *State) makeRoom() {
+	if s.used > s.room && s.reads <= fewReads*(s.maxBytes/borrowSteps>>20+1) && s.borrow() {
+		return
+	}
+	if s.room > s.cacheBytes && s.used > s.room {
+		s.setRoom(s.cacheBytes)
+	}
+	s.evict()
+}
+
+// borrowSteps is in how many steps the room grows to maxBytes.
+const borrowSteps = 32
+
+// borrow makes the caches' room larger, unless that is not possible.
+func (s *State) borrow() bool {
+	if s.lender == nil || s.room == s.maxBytes {
+		return false
+	}
+	s.setRoom(min(s.maxBytes, s.room+max(s.maxBytes/borrowSteps, 1)))
+	return true
+}
+
+func (s *State) setRoom(n int64) {
+	s.lender.Lend(n - s.cacheBytes)
+	s.room, s.evictAt, s.reads = n, n, 0
+}
+
 // evict brings the caches down to 7/8 of their room, or as far as clean entries go.
 func (s *State) evict() {
-	need := s.used - s.cacheBytes/8*7
+	need := s.used - s.room/8*7
 	total := s.used
 	for _, sub := range s.subs {
 		share := int64(float64(need) * float64(sub.cached()) / float64(max(total, 1)))
@@ -280,7 +323,7 @@ func (s *State) evict() {
 	}
 	// What could not be evicted is not yet in the store. It is looked at again when the caches have grown, or after
 	// the next write-behind.
-	s.evictAt = max(s.cacheBytes, s.used+s.cacheBytes/16)
+	s.evictAt = max(s.room, s.used+s.room/16)
 }
 
 // place gives a spec the id that its store has here.
@@ -467,6 +510,7 @@ func (x *values[V]) current(src []byte) bool {
 
 // get reads a key from the Store.
 func (x *values[V]) get(key []byte) ([]byte, bool) {
+	x.s.reads++
 	val, ok, err := x.s.store.Get(key)
 	if err != nil {
 		x.fault(fmt.Errorf("key %x: %w", key, err))
@@ -475,6 +519,7 @@ func (x *values[V]) get(key []byte) ([]byte, bool) {
 }
 
 func (x *values[V]) scan(lo, hi []byte, fn func(key, val []byte) bool) {
+	x.s.reads++
 	if err := x.s.scan(lo, hi, fn); err != nil {
 		x.fault(err)
 	}

@@ -133,6 +133,86 @@ func TestFreshStoreIsNeverAsked(t *testing.T) {
 	}
 }
 
+// lender is a store that lends.
+type lender struct {
+	*spyStore
+	lent, most int64
+}
+
+func (l *lender) Lend(n int64) { l.lent, l.most = n, max(l.most, n) }
+
+// As long as all keys are in the caches they take the room of the store's; once they do not fit they give it back.
+func TestCachesBorrow(t *testing.T) {
+	const room, most = 200_000, 500_000
+	store := &lender{spyStore: &spyStore{Store: memstore.New()}}
+	open := func() (*statestore.State, *statestore.Table[string, total]) {
+		s := statestore.NewState(store, statestore.StateOptions{CacheBytes: room, MaxCacheBytes: most})
+		return s, newTable[total](t, s, "t")
+	}
+	epoch := uint64(0)
+	update := func(s *statestore.State, tab *statestore.Table[string, total], from, to int) {
+		t.Helper()
+		for i := from; i < to; i++ {
+			s.Begin()
+			v, _ := tab.Update(1, fmt.Sprint(i))
+			v.n++
+			s.End()
+			if i%100 == 99 {
+				epoch++
+				commitAll(t, s, epoch)
+			}
+		}
+	}
+	s, tab := open()
+	update(s, tab, 0, 6_000)
+	if used := s.CacheUsed(); used <= room || store.lent != store.most || store.lent < used-room || store.lent > most-room {
+		t.Fatalf("%d bytes are lent, %d at most, to caches of %d in a room of %d", store.lent, store.most, used, room)
+	}
+	if store.gets != 0 {
+		t.Errorf("%d reads of a store that is known to be in memory", store.gets)
+	}
+	update(s, tab, 0, 6_000)
+	if store.gets != 0 {
+		t.Errorf("%d reads of a store that is known to be in memory", store.gets)
+	}
+
+	// After a restart it is in memory as before.
+	store.lent = 0
+	s, tab = open()
+	update(s, tab, 0, 6_000)
+	if store.gets != 0 || store.lent == 0 || store.lent > most-room {
+		t.Errorf("%d reads of a store that was loaded, %d bytes lent", store.gets, store.lent)
+	}
+
+	// Too many for it all.
+	update(s, tab, 6_000, 20_000)
+	s.Begin()
+	s.End()
+	if used := s.CacheUsed(); used > room || store.lent != 0 {
+		t.Errorf("caches take %d bytes of %d, %d of them lent", used, room, store.lent)
+	}
+	for i := range 20_000 {
+		want := int64(1)
+		if i < 6_000 {
+			want = 3
+		}
+		s.Begin()
+		if v := tab.Get(1, fmt.Sprint(i)); v == nil || v.n != want {
+			t.Fatalf("key %d: %v, want %d", i, v, want)
+		}
+		s.End()
+	}
+	if store.lent != 0 {
+		t.Errorf("%d bytes are lent to caches of a store that is read", store.lent)
+	}
+	// Nor after a restart, for which it is too large.
+	s, tab = open()
+	update(s, tab, 0, 20_000)
+	if used := s.CacheUsed(); used > room || store.lent != 0 {
+		t.Errorf("after a restart: caches take %d bytes of %d, %d of them lent", used, room, store.lent)
+	}
+}
+
 func TestEvictionKeepsToItsRoom(t *testing.T) {
 	const room = 200_000
 	store := &spyStore{Store: memstore.New()}

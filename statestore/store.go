@@ -70,6 +70,14 @@ type Bulk interface {
 	Discard()
 }
 
+// Lender is a Store with caches of its own, whose room it can do without.
+type Lender interface {
+	Store
+	// Lend makes those caches smaller by n bytes than they are meant to be: n is all that is lent, not what is added to it.
+	// Closing the store ends it.
+	Lend(n int64)
+}
+
 // Iterator walks a Scan. Key and Value are valid until the next call.
 type Iterator interface {
 	Next() bool // moves to the first or next entry

@@ -48,7 +48,7 @@ func (l *life) bulk(ctx context.Context, o checkpoint.Option, started time.Time)
 	}
 	memory := l.w.opts.Bulk.Bytes
 	if memory <= 0 {
-		memory = max(l.w.cacheShare(), minBulkBytes)
+		memory = max(l.w.share(l.w.opts.CacheBytes), minBulkBytes)
 	}
 	return func() statestore.Bulk { return store.NewBulk(ctx, memory) }, func() { <-l.w.bulkSlots }, nil
 }

@@ -32,6 +32,9 @@ type Options struct {
 
 	// CacheBytes is the room for typed caches of all subtasks together; default 256 MiB.
 	CacheBytes int64
+	// MaxCacheBytes is what they may take as long as all keys are in them, of the room for the caches of Dir
+	// (statestore.Lender); default CacheBytes.
+	MaxCacheBytes int64
 
 	Checkpoints Checkpoints
 

@@ -778,7 +778,8 @@ func progressOf(sub *resolvedSub, rec *txn.EpochRecord, index map[record.TopicPa
 // build makes the state and the task.
 func (l *life) build(ctx context.Context, rec *txn.EpochRecord, progress *task.Progress) error {
 	s := l.s
-	l.state = statestore.NewState(l.store, statestore.StateOptions{CacheBytes: l.w.cacheShare(), IDs: s.sub.storeIDs()})
+	l.state = statestore.NewState(l.store, statestore.StateOptions{CacheBytes: l.w.share(l.w.opts.CacheBytes),
+		MaxCacheBytes: l.w.share(l.w.opts.MaxCacheBytes), IDs: s.sub.storeIDs()})
 	if rec != nil {
 		l.epoch = rec.Epoch
 		for _, h := range rec.Horizons {
@@ -812,15 +813,15 @@ func (l *life) build(ctx context.Context, rec *txn.EpochRecord, progress *task.P
 	return nil
 }
 
-// cacheShare is one subtask's part of the cache budget: as if this worker owned all subtasks, since it may have to.
-func (w *Worker) cacheShare() int64 {
+// share is one subtask's part of a budget of bytes: as if this worker owned all subtasks, since it may have to.
+func (w *Worker) share(bytes int64) int64 {
 	n := 0
 	for _, s := range w.topo.subs {
 		if len(s.plan.Stores) > 0 {
 			n += s.parallelism
 		}
 	}
-	return max(w.opts.CacheBytes/int64(max(n, 1)), 1<<20)
+	return max(bytes/int64(max(n, 1)), 1<<20)
 }
 
 // begin makes Externals ready, with what the last committed epoch prepared.

@@ -42,6 +42,9 @@ type Options struct {
 	// MinFreeBytes is what must stay free on the disk: below it Commit and Flush answer ErrNoSpace instead of running
 	// into a full disk. 0: 64 MiB; negative: off.
 	MinFreeBytes int64
+	// Lent is told how many bytes of CacheBytes all stores together lend to others (statestore.Lender), whenever that changes; by
+	// one goroutine at a time. nil: nobody wants to know.
+	Lent func(bytes int64)
 }
 
 const (
@@ -79,6 +82,10 @@ type Dir struct {
 	files       *pebble.FileCache
 	compactions *compactions
 
+	onLent func(int64)
+	lendMu sync.Mutex
+	lent   int64
+
 	mu        sync.Mutex
 	open      map[string]bool   // by path of the DB, or of what is staged
 	snapshots int               // made so far
@@ -95,7 +102,7 @@ func OpenDir(path, app string, o Options) (*Dir, error) {
 	if path == "" || app == "" {
 		return nil, fmt.Errorf("open state directory: path %q and app id %q must not be empty", path, app)
 	}
-	d := &Dir{path: path, app: app, fs: o.FS, minFree: o.MinFreeBytes, log: o.Logger, open: map[string]bool{}, instances: map[string]string{}}
+	d := &Dir{path: path, app: app, fs: o.FS, minFree: o.MinFreeBytes, onLent: o.Lent, log: o.Logger, open: map[string]bool{}, instances: map[string]string{}}
 	if d.fs == nil {
 		d.fs = vfs.Default
 		abs, err := filepath.Abs(path) // the lock is kept by name
@@ -297,6 +304,15 @@ func (d *Dir) claim(verb, path string) error {
 	}
 	d.open[path] = true
 	return nil
+}
+
+// noteLent is told by how much what the stores lend has changed.
+func (d *Dir) noteLent(change int64) {
+	d.lendMu.Lock()
+	defer d.lendMu.Unlock()
+	if d.lent += change; d.onLent != nil && change != 0 {
+		d.onLent(d.lent)
+	}
 }
 
 func (d *Dir) release(path string) {

@@ -2,6 +2,7 @@ package pebblestore
 
 import (
 	"bytes"
+	"errors"
 	"slices"
 	"sync"
 	"testing"
@@ -192,5 +193,37 @@ func TestNoCompactionBeforeStart(t *testing.T) {
 	opening.slot.start()
 	if !opening.finish() || c.running != 0 {
 		t.Fatal("the compaction asked for while opening never ran")
+	}
+}
+
+// What stores lend of the block cache is told in sum, and ends with them.
+func TestLend(t *testing.T) {
+	var told []int64
+	d, err := OpenDir(t.TempDir(), "app", Options{CacheBytes: 8 << 20, Lent: func(n int64) { told = append(told, n) }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var stores []*Store
+	for _, subtask := range []string{"0_0", "0_1"} {
+		s, err := d.Open(statestore.Identity{App: "app", Subtask: subtask})
+		if err != nil {
+			t.Fatal(err)
+		}
+		stores = append(stores, s.(*Store))
+	}
+	stores[0].Lend(3 << 20)
+	stores[1].Lend(2 << 20)
+	stores[1].Lend(4 << 20)
+	stores[1].Lend(4 << 20)
+	stores[0].Lend(0)
+	if err := stores[1].Close(); err != nil {
+		t.Fatal(err)
+	}
+	stores[1].Lend(1 << 20)
+	if want := []int64{3 << 20, 5 << 20, 7 << 20, 4 << 20, 0}; !slices.Equal(told, want) {
+		t.Errorf("lent: %d, want %d", told, want)
+	}
+	if err := errors.Join(stores[0].Close(), d.Close()); err != nil {
+		t.Fatal(err)
 	}
 }

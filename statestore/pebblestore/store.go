@@ -99,12 +99,15 @@ type Store struct {
 	iters     map[*iterator]struct{}
 	closed    bool
 
+	lent    int64
+	endLend func() // gives the block cache back what is lent; nil: nothing is
+
 	instance string
 	snap     sync.Mutex // held while a snapshot is made
 	ended    bool       // guarded by snap: db is closed
 }
 
-var _ statestore.Store = (*Store)(nil)
+var _ statestore.Lender = (*Store)(nil)
 
 var errClosed = errors.New("it is closed")
 
@@ -540,6 +543,22 @@ func (s *Store) awaitCompactions() error {
 	return nil
 }
 
+// Lend implements statestore.Lender: the block cache gets smaller.
+func (s *Store) Lend(n int64) {
+	if s.endLend != nil {
+		s.endLend()
+		s.endLend = nil
+	}
+	if s.closed {
+		n = 0
+	}
+	if n > 0 {
+		s.endLend = s.dir.cache.Reserve(int(n))
+	}
+	s.dir.noteLent(n - s.lent)
+	s.lent = n
+}
+
 // Meta implements statestore.Store.
 func (s *Store) Meta() (statestore.Meta, bool) { return s.meta, s.hasMeta }
 
@@ -563,6 +582,7 @@ func (s *Store) Close() error {
 
 func (s *Store) close() error {
 	s.closed = true
+	s.Lend(0)
 	if s.fail.get() != nil { // Pebble may have gone on with what is not on disk
 		s.dir.newInstance(s.path)
 	}
