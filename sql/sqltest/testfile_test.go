@@ -11,6 +11,7 @@ import (
 
 	"github.com/millrace-stream/millrace/connector"
 	"github.com/millrace-stream/millrace/sql/catalog"
+	"github.com/millrace-stream/millrace/sql/fn"
 	"github.com/millrace-stream/millrace/sql/sqltest"
 )
 
@@ -194,5 +195,41 @@ func TestErrorsOfPipelines(t *testing.T) {
 	}
 	if got := report(t, path, sqltest.TestOptions{}); strings.Contains(got, "FAIL") {
 		t.Error(got)
+	}
+}
+
+// TestRunsAreCompared: a function that gives something else from some call on is found out in the run in which that is: row
+// by row, with restarts, on three partitions.
+func TestRunsAreCompared(t *testing.T) {
+	const rows = 6
+	for _, c := range []struct {
+		calls int
+		mode  sqltest.Mode
+		fails bool
+	}{{0, sqltest.ByLine, true}, {rows, sqltest.Restart, true}, {2 * rows, sqltest.Parallel, true}, {3 * rows, sqltest.ByLine, false}} {
+		path := copyTest(t, "counts", "test one\ninsert t\n"+strings.Repeat("  {\"a\": 1}\n", rows)+"expect u final\n  {\"b\": 6, \"a\": 0}\n")
+		script := "CREATE FUNCTION odd AS 'odd';\nCREATE TABLE t (a BIGINT) WITH ('connector' = 'append');\n" +
+			"CREATE TABLE u (a BIGINT, b BIGINT, PRIMARY KEY (a) NOT ENFORCED) WITH ('connector' = 'upsert');\nINSERT INTO u SELECT odd(a), COUNT(*) FROM t GROUP BY odd(a);"
+		if err := os.WriteFile(strings.TrimSuffix(path, ".test")+".sql", []byte(script), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		f, err := sqltest.ReadTests(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		calls := 0
+		odd := fn.Scalar1("ODD", func(_ *fn.Env, a int64) (int64, error) {
+			if calls++; calls > c.calls {
+				return 1, nil
+			}
+			return 0, nil
+		})
+		results, err := f.Run(sqltest.TestOptions{Connectors: stubs, Functions: map[string]*fn.Func{"odd": odd}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r := results[0]; (r.Diff != "") != c.fails || r.Mode != c.mode {
+			t.Errorf("odd from call %d on: fails in run %s: %q, want %s, modes %v, %d calls", c.calls, r.Mode, r.Diff, c.mode, r.Modes, calls)
+		}
 	}
 }
