@@ -12,6 +12,8 @@ import (
 	"github.com/millrace-stream/millrace/connector/print"
 	"github.com/millrace-stream/millrace/format"
 	"github.com/millrace-stream/millrace/format/avro"
+	"github.com/millrace-stream/millrace/format/jsonschema"
+	"github.com/millrace-stream/millrace/format/jsonschema"
 	"github.com/millrace-stream/millrace/format/protobuf"
 )
 
@@ -26,6 +28,8 @@ func formats() format.RowFormats {
 		"maxwell-json":  format.MaxwellRows(),
 	}
 	maps.Copy(all, avro.Formats())
+	maps.Copy(all, jsonschema.Formats())
+	maps.Copy(all, jsonschema.Formats())
 	maps.Copy(all, protobuf.Formats())
 	return all
 }

@@ -155,15 +155,33 @@ func store(s format.RowSchema, rec *record, r *row.Row) {
 // encoder writes messages of one schema.
 type encoder struct {
 	s      format.RowSchema
-	prefix []byte // before each message
 	fields []writerField
 	out    output
+	prefix []byte // before each message
+	// register gives the id of the schema, with the first message: planning asks no registry. nil = messages have none.
+	register func() (int, error)
+}
+
+// begin begins a message.
+func (e *encoder) begin(dst []byte) ([]byte, error) {
+	if e.register != nil && e.prefix == nil {
+		id, err := e.register()
+		if err != nil {
+			return nil, fmt.Errorf("write Avro: %w", err)
+		}
+		e.prefix = registry.AppendID(nil, id)
+	}
+	e.out.err = nil
+	return append(dst, e.prefix...), nil
 }
 
 // Append is of format.RowEncoder.
 func (e *encoder) Append(dst []byte, r *row.Row) ([]byte, error) {
-	e.out.err = nil
-	dst = e.out.columns(append(dst, e.prefix...), e.s, e.fields, r)
+	dst, err := e.begin(dst)
+	if err != nil {
+		return nil, err
+	}
+	dst = e.out.columns(dst, e.s, e.fields, r)
 	if e.out.err != nil {
 		return nil, fmt.Errorf("write Avro: %w", e.out.err)
 	}
@@ -405,7 +423,7 @@ func (d *confluentDecoder) change(e *entry, next func() *row.Row) error {
 	return nil
 }
 
-// RowEncoder is of format.RowFormat. It registers the schema.
+// RowEncoder is of format.RowFormat.
 func (c *confluent) RowEncoder(s format.RowSchema) (format.RowEncoder, error) {
 	fields := s.All()
 	if c.changes {
@@ -435,11 +453,10 @@ func (c *confluent) RowEncoder(s format.RowSchema) (format.RowEncoder, error) {
 	if err != nil {
 		return nil, fmt.Errorf("format %s: %w", c.name, err)
 	}
-	id, err := c.reg.Register(c.reg.Subject(), registry.Avro, text)
-	if err != nil {
-		return nil, fmt.Errorf("format %s: %w", c.name, err)
+	if c.reg.Subject() == "" {
+		return nil, fmt.Errorf("format %s: %w", c.name, registry.ErrNoSubject)
 	}
-	e := encoder{s: s, fields: out, prefix: registry.AppendID(nil, id)}
+	e := encoder{s: s, fields: out, register: func() (int, error) { return c.reg.Register(c.reg.Subject(), registry.Avro, text) }}
 	if c.changes {
 		return &changeEncoder{e}, nil
 	}
@@ -454,12 +471,14 @@ var opCreate, opDelete = cells.Cell{B: []byte("c")}, cells.Cell{B: []byte("d")}
 
 // Append is of format.RowEncoder.
 func (e *changeEncoder) Append(dst []byte, r *row.Row) ([]byte, error) {
-	e.out.err = nil
+	dst, err := e.begin(dst)
+	if err != nil {
+		return nil, err
+	}
 	image, op := 1, opCreate
 	if !r.Kind.Adds() {
 		image, op = 0, opDelete
 	}
-	dst = append(dst, e.prefix...)
 	for i := range e.fields {
 		switch f := &e.fields[i]; {
 		case f.writer == nil:

@@ -103,8 +103,9 @@ func (p *plain) RowDecoder(s format.RowSchema) (format.RowDecoder, error) {
 
 // RowEncoder is of format.RowFormat.
 func (p *plain) RowEncoder(s format.RowSchema) (format.RowEncoder, error) {
-	e, err := newEncoder(p.d, s, p.settings)
-	if err != nil {
+	e := newEncoder(s)
+	var err error
+	if e.writers, err = (writing{p.null}).message(p.d, wants(s.Columns), ""); err != nil {
 		return nil, fmt.Errorf("format protobuf: %w", err)
 	}
 	return e, nil
@@ -156,26 +157,30 @@ func store(s format.RowSchema, m *message, r *row.Row) {
 
 // encoder writes messages of one schema.
 type encoder struct {
-	prefix  []byte // before each message
 	writers []writer
 	source  source
 	out     output
+	prefix  []byte // before each message
+	// open makes writers and prefix with the first message: planning asks no registry. nil = they are there.
+	open func(e *encoder) error
 }
 
-func newEncoder(d protoreflect.MessageDescriptor, s format.RowSchema, o settings) (*encoder, error) {
-	w, err := writing{o.null}.message(d, wants(s.Columns), "")
-	if err != nil {
-		return nil, err
-	}
-	e := &encoder{writers: w, source: source{layout: s.Layout}}
+func newEncoder(s format.RowSchema) *encoder {
+	e := &encoder{source: source{layout: s.Layout}}
 	for _, c := range s.Columns {
 		e.source.index = append(e.source.index, c.Index)
 	}
-	return e, nil
+	return e
 }
 
 // Append is of format.RowEncoder.
 func (e *encoder) Append(dst []byte, r *row.Row) ([]byte, error) {
+	if e.open != nil {
+		if err := e.open(e); err != nil {
+			return nil, fmt.Errorf("write Protobuf: %w", err)
+		}
+		e.open = nil
+	}
 	e.out.err, e.source.r = nil, r
 	dst = e.out.fields(append(dst, e.prefix...), e.writers, &e.source)
 	if e.out.err != nil {
@@ -312,7 +317,7 @@ func (d *confluentDecoder) Decode(data []byte, next func() *row.Row) error {
 	return fmt.Errorf("read protobuf-confluent: %w", err)
 }
 
-// RowEncoder is of format.RowFormat. It registers the schema, unless it takes the latest.
+// RowEncoder is of format.RowFormat. The schema is that of schema-file, or the latest of the subject, or the table's.
 func (c *confluent) RowEncoder(s format.RowSchema) (format.RowEncoder, error) {
 	e, err := c.encoder(s)
 	if err != nil {
@@ -322,45 +327,79 @@ func (c *confluent) RowEncoder(s format.RowSchema) (format.RowEncoder, error) {
 }
 
 func (c *confluent) encoder(s format.RowSchema) (*encoder, error) {
-	text := c.text
-	var file protoreflect.FileDescriptor
-	id := 0
-	if text == "" && c.reg.Subject() != "" {
-		latest, ok, err := c.reg.Latest(c.reg.Subject())
+	if c.reg.Subject() == "" {
+		return nil, registry.ErrNoSubject
+	}
+	e := newEncoder(s)
+	if c.text == "" {
+		e.open = func(e *encoder) error {
+			if err := c.openLatest(e, s); err != nil {
+				return &format.OutsideError{Err: err}
+			}
+			return nil
+		}
+		return e, nil
+	}
+	m, err := c.compile(e, c.text, s)
+	if err != nil {
+		return nil, err
+	}
+	e.open = func(e *encoder) error { return c.register(e, m, c.text) }
+	return e, nil
+}
+
+// openLatest takes the latest schema of the subject, or registers the table's if there is none.
+func (c *confluent) openLatest(e *encoder, s format.RowSchema) error {
+	latest, ok, err := c.reg.Latest(c.reg.Subject())
+	if err != nil {
+		return err
+	}
+	if !ok {
+		text, err := derive(s.All())
 		if err != nil {
-			return nil, err
+			return err
 		}
-		if ok {
-			id = latest.ID
-			if file, err = compileSchema(latest); err != nil {
-				return nil, fmt.Errorf("%s: %w", c.reg.Name(id), err)
-			}
+		m, err := c.compile(e, text, s)
+		if err != nil {
+			return err
 		}
+		return c.register(e, m, text)
 	}
-	var err error
-	if file == nil {
-		if text == "" {
-			if text, err = derive(s.All()); err != nil {
-				return nil, err
-			}
-		}
-		if file, err = compileText(text, nil); err != nil {
-			return nil, err
-		}
+	file, err := compileSchema(latest)
+	if err != nil {
+		return fmt.Errorf("%s: %w", c.reg.Name(latest.ID), err)
 	}
+	m, err := c.writers(e, file, s)
+	if err != nil {
+		return fmt.Errorf("%s: %w", c.reg.Name(latest.ID), err)
+	}
+	e.prefix = registry.AppendIndex(registry.AppendID(nil, latest.ID), indexOf(m))
+	return nil
+}
+
+func (c *confluent) compile(e *encoder, text string, s format.RowSchema) (protoreflect.MessageDescriptor, error) {
+	file, err := compileText(text, nil)
+	if err != nil {
+		return nil, err
+	}
+	return c.writers(e, file, s)
+}
+
+// writers makes the writers of the table's message.
+func (c *confluent) writers(e *encoder, file protoreflect.FileDescriptor, s format.RowSchema) (protoreflect.MessageDescriptor, error) {
 	m, err := find([]protoreflect.FileDescriptor{file}, c.name, "")
 	if err != nil {
 		return nil, err
 	}
-	e, err := newEncoder(m, s, c.settings)
+	e.writers, err = writing{c.null}.message(m, wants(s.Columns), "")
+	return m, err
+}
+
+func (c *confluent) register(e *encoder, m protoreflect.MessageDescriptor, text string) error {
+	id, err := c.reg.Register(c.reg.Subject(), registry.Protobuf, text)
 	if err != nil {
-		return nil, err
-	}
-	if id == 0 {
-		if id, err = c.reg.Register(c.reg.Subject(), registry.Protobuf, text); err != nil {
-			return nil, err
-		}
+		return err
 	}
 	e.prefix = registry.AppendIndex(registry.AppendID(nil, id), indexOf(m))
-	return e, nil
+	return nil
 }

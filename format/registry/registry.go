@@ -182,13 +182,13 @@ func (c *Client) Latest(subject string) (s *Schema, ok bool, err error) {
 	return s, err == nil, err
 }
 
+// ErrNoSubject says that a table that is written does not know its subject.
+var ErrNoSubject = errors.New("option 'subject' is missing: the schema that the table writes is registered under it")
+
 // Register registers a schema under a subject and is its id; what is registered already keeps its id. With
-// auto.register.schemas = false it only looks for it. IncompatibleError says that the registry refuses the schema; other
-// errors are *format.OutsideError.
+// auto.register.schemas = false it only looks for it. Errors are *format.OutsideError; one that wraps an *IncompatibleError
+// says that the registry refuses the schema.
 func (c *Client) Register(subject string, kind sr.SchemaType, text string) (int, error) {
-	if subject == "" {
-		return 0, errors.New("option 'subject' is missing: the schema that the table writes is registered under it")
-	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	key := kind.String() + " " + subject + "\n" + text
@@ -213,9 +213,9 @@ func (c *Client) Register(subject string, kind sr.SchemaType, text string) (int,
 		c.ids[key] = id
 		return id, nil
 	case errors.As(err, &answer) && answer.StatusCode == http.StatusConflict:
-		return 0, &IncompatibleError{Subject: subject, Where: c.where, Reasons: c.reasons(subject, schema, answer)}
+		return 0, &format.OutsideError{Err: &IncompatibleError{Subject: subject, Where: c.where, Reasons: c.reasons(subject, schema, answer)}}
 	case c.lookOnly && errors.As(err, &answer) && answer.StatusCode == http.StatusNotFound:
-		return 0, fmt.Errorf("subject %s at %s has not the schema that the table writes, and auto.register.schemas is false; register it: %s", subject, c.where, text)
+		return 0, &format.OutsideError{Err: fmt.Errorf("subject %s at %s has not the schema that the table writes, and auto.register.schemas is false; register it: %s", subject, c.where, text)}
 	}
 	return 0, c.outside(fmt.Sprintf("register the schema of subject %s", subject), err)
 }

@@ -34,6 +34,7 @@ var level = map[string]int{
 	"format/registry":       2,
 	"format/avro":           3,
 	"format/protobuf":       3,
+	"format/jsonschema":     3,
 	"statestore":            1,
 	// Where checkpoints are kept.
 	"checkpoint/blob":          1,
