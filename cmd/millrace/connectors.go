@@ -13,7 +13,6 @@ import (
 	"github.com/millrace-stream/millrace/format"
 	"github.com/millrace-stream/millrace/format/avro"
 	"github.com/millrace-stream/millrace/format/jsonschema"
-	"github.com/millrace-stream/millrace/format/jsonschema"
 	"github.com/millrace-stream/millrace/format/protobuf"
 )
 
@@ -28,7 +27,6 @@ func formats() format.RowFormats {
 		"maxwell-json":  format.MaxwellRows(),
 	}
 	maps.Copy(all, avro.Formats())
-	maps.Copy(all, jsonschema.Formats())
 	maps.Copy(all, jsonschema.Formats())
 	maps.Copy(all, protobuf.Formats())
 	return all
