@@ -26,6 +26,8 @@ FUZZTIME ?= 20s
 # Seeds of the simulation in soak, and how often its long tests on real brokers run.
 SEEDS    ?= 20000
 ROUNDS   ?= 5
+# Random SQL queries with their data that soak compares.
+PAIRS    ?= 50000
 
 .PHONY: help
 help: ## List the targets
@@ -39,7 +41,7 @@ build: ## Build the static binary bin/millrace
 test: kafka-jars s3-server ## Run all tests, on real Kafka brokers and a real S3 server too, then the core again under the race detector
 	$(GO) test -p $(P) -timeout 10m $(TESTFLAGS) ./...
 	$(GO) test -tags synctests -timeout 10m $(TESTFLAGS) ./internal/sim
-	$(GO) test -tags synctests,canary -timeout 10m $(TESTFLAGS) -run TestCanaries ./internal/sim
+	$(GO) test -tags synctests,canary -timeout 10m $(TESTFLAGS) -run TestCanaries ./internal/sim ./sql/sqltest/naive
 	CGO_ENABLED=1 MILLRACE_SKIP_KAFKA=1 MILLRACE_SKIP_S3=1 $(GO) test -race -short -p $(P) -timeout 10m $(TESTFLAGS) $(RACE)
 
 .PHONY: test-short
@@ -48,8 +50,9 @@ test-short: ## Run the tests that need no broker, no S3 server and little time
 	$(GO) test -short -tags synctests -timeout 5m $(TESTFLAGS) ./internal/sim
 
 .PHONY: soak
-soak: kafka-jars s3-server ## Run SEEDS (20000) seeds of the simulation and ROUNDS (5) of the long tests on real brokers: about two hours
+soak: kafka-jars s3-server ## Run SEEDS (20000) seeds of the simulation, PAIRS (50000) random SQL queries and ROUNDS (5) of the long tests on real brokers: about three hours
 	MILLRACE_SIM_SEEDS=$(SEEDS) $(GO) test -tags synctests -timeout 6h $(TESTFLAGS) -run TestSim ./internal/sim
+	MILLRACE_SQL_SEEDS=$(PAIRS) $(GO) test -timeout 6h $(TESTFLAGS) -run TestRandomQueries ./sql/sqltest/naive
 	MILLRACE_TEST_SOAK=1 $(GO) test -timeout 6h -count $(ROUNDS) $(TESTFLAGS) -run 'TestThreeBrokers|TestChaos' ./test/integration
 	MILLRACE_TEST_SOAK=1 $(GO) test -timeout 2h $(TESTFLAGS) -run 'TestKillSeries|TestClusterComesBackOlder' ./test/integration
 

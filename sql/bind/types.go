@@ -174,7 +174,13 @@ func (b *binder) literal(t *row.Type, c fn.Const, text string, at ast.Span) *rel
 func (b *binder) word(w string, at ast.Span) rel.Expr { return b.text(w, "", at) }
 
 func (b *binder) text(s, env string, at ast.Span) rel.Expr {
-	return b.literal(row.Char(utf8.RuneCountInString(s)), fn.Const{B: []byte(s)}, env, at)
+	n := utf8.RuneCountInString(s)
+	for _, c := range s { // the length counts UTF-16 units, as in Flink
+		if c > 0xFFFF {
+			n++
+		}
+	}
+	return b.literal(row.Char(n), fn.Const{B: []byte(s)}, env, at)
 }
 
 // null is a NULL of a type.

@@ -49,6 +49,9 @@ func (o *normalize) Process(_ int, r *row.Row) error {
 		}
 		o.main.Delete(g, k)
 		o.old.Kind = row.Delete
+		if t := o.n.Time; t >= 0 && !r.Null(t) {
+			o.l.CopyColumn(o.old, t, o.l, r, t)
+		}
 		return o.c.Emit(o.old)
 	}
 	if was != nil && equalRows(o.l, o.old, r) {

@@ -22,6 +22,12 @@ func varying(i int) result {
 	}
 }
 
+// bothLengths is a VARCHAR with room for the first two texts.
+func bothLengths(args []Arg) *row.Type {
+	n := int64(args[0].Type.Length()) + int64(args[1].Type.Length())
+	return row.VarChar(int(min(n, int64(row.String().Length())))).Nullable(anyNullable(args))
+}
+
 // text1 is a function of one text that gives text.
 func text1(name string, res result, doc string, f func(dst, b []byte) []byte, examples ...Example) *Func {
 	return &Func{
@@ -157,24 +163,24 @@ var stringFuncs = []*Func{
 	},
 	{
 		Name: "LEFT", Group: "string", Syntax: "LEFT(string, length)", Doc: "The first characters; empty if the length is negative.",
-		Resolve: sigs(of(strictly(row.String()), wantText, wantInt)),
+		Resolve: sigs(of(varying(0), wantText, wantInt)),
 		Compile: func(_ *Env, args []Code, t *row.Type) (Code, error) {
 			return BytesCode(t, lift2(args[0].Bytes, args[1].Int, func(b []byte, n int64) []byte {
 				return b[:runeOffset(b, int(max(n, 0)))]
 			})), nil
 		},
-		Examples: []Example{{"LEFT('abc', 2)", "STRING NOT NULL", "ab"}},
+		Examples: []Example{{"LEFT('abc', 2)", "VARCHAR(3) NOT NULL", "ab"}},
 	},
 	{
 		Name: "RIGHT", Group: "string", Syntax: "RIGHT(string, length)", Doc: "The last characters; empty if the length is negative.",
-		Resolve: sigs(of(strictly(row.String()), wantText, wantInt)),
+		Resolve: sigs(of(varying(0), wantText, wantInt)),
 		Compile: func(_ *Env, args []Code, t *row.Type) (Code, error) {
 			return BytesCode(t, lift2(args[0].Bytes, args[1].Int, func(b []byte, n int64) []byte {
 				skip := int64(utf8.RuneCount(b)) - max(n, 0)
 				return b[runeOffset(b, int(max(skip, 0))):]
 			})), nil
 		},
-		Examples: []Example{{"RIGHT('abc', 2)", "STRING NOT NULL", "bc"}},
+		Examples: []Example{{"RIGHT('abc', 2)", "VARCHAR(3) NOT NULL", "bc"}},
 	},
 	{
 		Name: "POSITION", Group: "string", Syntax: "POSITION(part IN string)", Doc: "Where the part first stands, counted from 1; 0 if nowhere.",
@@ -255,7 +261,7 @@ var stringFuncs = []*Func{
 	{
 		Name: "OVERLAY", Group: "string", Syntax: "OVERLAY(string PLACING replacement FROM start [FOR length])",
 		Doc:     "The text with length characters (as many as the replacement has) from start on replaced; unchanged if start is not within it.",
-		Resolve: sigs(of(strictly(row.String()), wantText, wantText, wantInt), of(strictly(row.String()), wantText, wantText, wantInt, wantInt)),
+		Resolve: sigs(of(bothLengths, wantText, wantText, wantInt), of(bothLengths, wantText, wantText, wantInt, wantInt)),
 		Compile: func(env *Env, args []Code, t *row.Type) (Code, error) {
 			return BytesCode(t, func(r *row.Row) ([]byte, bool) {
 				s, ok1 := args[0].Bytes(r)
@@ -279,7 +285,7 @@ var stringFuncs = []*Func{
 				return env.Arena.Keep(appendUTF16(dst, s, max(0, start-1+n), length)), true
 			}), nil
 		},
-		Examples: []Example{{"OVERLAY('abcd' PLACING 'XX' FROM 2)", "STRING NOT NULL", "aXXd"}},
+		Examples: []Example{{"OVERLAY('abcd' PLACING 'XX' FROM 2)", "VARCHAR(6) NOT NULL", "aXXd"}},
 	},
 	{
 		Name: "TRIM", Group: "string", Syntax: "TRIM([BOTH | LEADING | TRAILING] [characters FROM] string)", Doc: "The text without those characters (blanks) at its ends.",
@@ -343,6 +349,9 @@ var stringFuncs = []*Func{
 			w := newArrayWriter(t)
 			return BytesCode(t, lift2(args[0].Bytes, args[1].Bytes, func(b, sep []byte) []byte {
 				w.begin()
+				if len(b) == 0 {
+					return w.finish(env)
+				}
 				for len(sep) == 0 && len(b) > 0 {
 					n := runeOffset(b, 1)
 					w.add(Const{B: b[:n]})

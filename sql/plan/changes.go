@@ -41,7 +41,7 @@ func (p *planner) changes(n rel.Physical) rel.Physical {
 				p.fail(n.At(), "E3601", "table %s reads upserts and has no PRIMARY KEY: which row is updated?", n.Table.Path)
 				return nil
 			}
-			norm := &rel.PNormalize{Phys: like(n, n), Key: key}
+			norm := &rel.PNormalize{Phys: like(n, n), Key: key, Time: -1}
 			norm.Kinds, norm.UpsertKeys = all, [][]int{key}
 			return p.add(norm, slices.Clone(p.info[n].alive), nil)
 		}

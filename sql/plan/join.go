@@ -406,6 +406,9 @@ func (p *planner) asOf(n *rel.Join) rel.Physical {
 		p.fail(n.At(), "E3503", "the table of FOR SYSTEM_TIME AS OF an event time needs a watermark: its versions are ordered by it")
 		return nil
 	}
+	if norm, ok := right.(*rel.PNormalize); ok {
+		norm.Time = rt // a version ends when it is deleted
+	}
 	l, r, on := p.split(left, right, n.Cond)
 	if len(on.keys) == 0 {
 		p.fail(n.At(), "E3504", "FOR SYSTEM_TIME AS OF needs equal keys: ON left.key = table.key")

@@ -135,11 +135,13 @@ type (
 		Keys       []int
 		Partitions int // 0 = as the inputs
 	}
-	// PNormalize makes a full changelog of upserts by key; Cond is a filter above it that was taken in.
+	// PNormalize makes a full changelog of upserts by key; Cond is a filter above it that was taken in. A deletion tells the
+	// row that was there; Time is a column that it has from the deletion itself, if that is not NULL: -1 = none.
 	PNormalize struct {
 		Phys
 		Key  []int
 		Cond Expr
+		Time int
 	}
 	// PMaterialize keeps the rows of a key in order of arrival, before an upsert sink.
 	PMaterialize struct {

@@ -114,7 +114,11 @@ func (e *eval) call(x *rel.Call, v []row.Value) row.Value {
 	case "IS NOT NULL":
 		return args[0] != nil
 	case "IS DISTINCT FROM", "IS NOT DISTINCT FROM":
-		return (keyOf(args[0]) == keyOf(args[1])) == (name == "IS NOT DISTINCT FROM")
+		same := args[0] == nil && args[1] == nil
+		if args[0] != nil && args[1] != nil {
+			same = equal(x.Args[0].Type(), args[0], x.Args[1].Type(), args[1])
+		}
+		return same == (name == "IS NOT DISTINCT FROM")
 	case "IS TRUE":
 		return args[0] == true
 	case "IS NOT TRUE":
@@ -321,8 +325,10 @@ func equal(ta *row.Type, a row.Value, tb *row.Type, b row.Value) bool {
 	switch {
 	case number(ta) && number(tb):
 		return exact(ta, a).Cmp(exact(tb, b)) == 0
+	case ta.Kind().Nested():
+		return keyOf(a) == keyOf(b)
 	case ta.Kind() != tb.Kind() && !(ta.Kind().Text() && tb.Kind().Text()):
-		unsupported("IN with different types")
+		unsupported("a comparison of different types")
 	}
 	return order3(a, b) == 0
 }

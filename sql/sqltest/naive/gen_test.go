@@ -74,7 +74,9 @@ func grow(seed uint64) *pair {
 		g.tables = append(g.tables, g.table(i))
 	}
 	var q grown
-	if g.timed {
+	if g.timed && g.chance(15) {
+		q = g.temporalJoin()
+	} else if g.timed {
 		q = g.timedQuery()
 	} else {
 		q = g.query(1 + g.r.IntN(3))
@@ -107,10 +109,10 @@ func (g *gen) table(i int) *table {
 		t.columns = append(t.columns, column{"ts", "TIMESTAMP(3)", stamp})
 		return t
 	}
-	switch g.r.IntN(4) {
-	case 0:
+	switch g.r.IntN(5) {
+	case 0, 1:
 		t.mode = "all"
-	case 1:
+	case 2:
 		t.mode, t.key = "upsert", 1+g.r.IntN(2)
 	}
 	return t
@@ -225,7 +227,11 @@ func (g *gen) rows(p *pair) {
 				behind += int64(g.r.IntN(12)) * 1000
 			}
 			v[t.time] = row.Stamp{Ms: baseTime + clock[t] - behind}
-			put(row.Insert, v)
+			kind := row.Insert
+			if t.mode == "upsert" {
+				kind = []row.RowKind{row.Insert, row.UpdateAfter, row.Delete}[g.r.IntN(3)]
+			}
+			put(kind, v)
 		case t.mode == "all" && len(live[t]) > 0 && g.chance(40):
 			at := g.r.IntN(len(live[t]))
 			old := live[t][at]
@@ -521,8 +527,26 @@ func (g *gen) query(depth int) grown {
 		return g.overColumn(depth)
 	case n < 16:
 		return g.scalar(depth)
+	case g.chance(20):
+		return g.values()
 	}
 	return g.unnest(depth)
+}
+
+// values is constants, perhaps beside a table.
+func (g *gen) values() grown {
+	v := &ast.Values{}
+	for range 1 + g.r.IntN(3) {
+		v.Rows = append(v.Rows, &ast.Row{Items: []ast.Expr{number(g.r.IntN(4)), text(g.one("a", "b", ""))}})
+	}
+	d := g.derived(grown{q: v})
+	d.ref.(*ast.Derived).Alias.Columns = []ast.Ident{ident("n"), ident("s")}
+	d.columns = []column{{"n", "INT", whole}, {"s", "STRING", str}}
+	if g.chance(50) {
+		return g.sel(scope{d}.all(), &ast.Select{From: d.ref})
+	}
+	l := g.tableSource()
+	return g.sel(scope{l, d}.all(), &ast.Select{From: &ast.Join{Kind: ast.LeftJoin, Left: l.ref, Right: d.ref, On: g.joinCond(l, d)}})
 }
 
 func (g *gen) project(depth int) grown {
@@ -559,7 +583,7 @@ func (g *gen) aggregates(s scope, arrival bool) []item {
 		}
 		var c *ast.Call
 		typ := it.column
-		switch n := g.r.IntN(10); {
+		switch n := g.r.IntN(12); {
 		case n == 0:
 			c, typ = call("COUNT"), column{typ: "BIGINT", class: whole}
 			c.Star = true
@@ -877,8 +901,10 @@ func (g *gen) unnest(depth int) grown {
 func (g *gen) timedQuery() grown {
 	var q grown
 	switch g.r.IntN(10) {
-	case 0, 1, 2:
+	case 0, 1:
 		q = g.windowAgg()
+	case 2:
+		q = g.cascade()
 	case 3:
 		q = g.windowJoin()
 	case 4:
@@ -982,6 +1008,22 @@ func (g *gen) windowAggOf(kind string) grown {
 	q := g.sel(items, sel)
 	q.quiet, q.end, q.session = true, 1, kind == "SESSION"
 	return q
+}
+
+// cascade aggregates windows of windows, by the time of the first ones.
+func (g *gen) cascade() grown {
+	kind := g.one("TUMBLE", "HOP", "CUMULATE")
+	src := g.windowed(kind)
+	s := scope{source{src.ref, src.alias, src.columns[:len(src.columns)-2]}}
+	k := item{ref(src.alias, "k"), src.columns[0]}
+	inner := &ast.Select{From: src.ref, GroupBy: []ast.Expr{ref(src.alias, "window_start"), ref(src.alias, "window_end"), ref(src.alias, "window_time"), k.expr}}
+	q := g.sel(append([]item{k}, g.aggregates(s, false)...), inner)
+	inner.Items = append(inner.Items, ast.SelectItem{Expr: ref(src.alias, "window_time"), Alias: &ast.Ident{Name: "wt"}})
+	a := g.name("w")
+	size := 4 * (1 + g.r.IntN(4))
+	outer := source{&ast.TableFunc{Call: call("TUMBLE", &ast.TableArg{Query: q.q}, &ast.Descriptor{Columns: []ast.Ident{ident("wt")}}, seconds(size)), Alias: alias(a)}, a, q.columns}
+	window := []item{{ref(a, "window_start"), column{typ: "TIMESTAMP(3)", class: stamp}}, {ref(a, "window_end"), column{typ: "TIMESTAMP(3)", class: stamp}}}
+	return g.sel(append(window, g.aggregates(scope{outer}, false)...), &ast.Select{From: outer.ref, GroupBy: []ast.Expr{window[0].expr, window[1].expr}})
 }
 
 func (g *gen) windowJoin() grown {
@@ -1089,6 +1131,20 @@ func (g *gen) legacyWindow() grown {
 	}
 	items := append(slices.Clone(keys), item{call(kind+"_START", args...), column{typ: "TIMESTAMP(3)", class: stamp}}, item{call(kind+"_END", args...), column{typ: "TIMESTAMP(3)", class: stamp}})
 	return g.sel(append(items, g.aggregates(s, false)...), &ast.Select{From: src.ref, GroupBy: by})
+}
+
+// temporalJoin joins a table with the versions of another one.
+func (g *gen) temporalJoin() grown {
+	l := g.timeSource()
+	v := g.table(len(g.tables))
+	v.mode, v.key = "upsert", 1
+	v.columns[0].typ = l.columns[0].typ
+	g.tables = append(g.tables, v)
+	a := g.name("a")
+	r := source{&ast.TableName{Name: ast.Name{Parts: []ast.Ident{ident(v.name)}}, Period: ref(l.alias, "ts"), Alias: alias(a)}, a, v.columns}
+	kind := []ast.JoinKind{ast.InnerJoin, ast.LeftJoin}[g.r.IntN(2)]
+	cond := infix(ast.Eq, ref(l.alias, "k"), ref(a, "k"))
+	return g.sel(scope{l, r}.all(), &ast.Select{From: &ast.Join{Kind: kind, Left: l.ref, Right: r.ref, On: cond}})
 }
 
 // dedup keeps the first or last row of a key by time.
