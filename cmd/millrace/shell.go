@@ -11,6 +11,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -22,6 +23,7 @@ import (
 	"github.com/millrace-stream/millrace/configs"
 	"github.com/millrace-stream/millrace/internal/adhoc"
 	"github.com/millrace-stream/millrace/internal/embedded"
+	"github.com/millrace-stream/millrace/internal/engine"
 	"github.com/millrace-stream/millrace/internal/record"
 	"github.com/millrace-stream/millrace/sql"
 	"github.com/millrace-stream/millrace/sql/shell"
@@ -42,7 +44,8 @@ func newShellCommand(environ []string) *cobra.Command {
 
 const shellLong = `Carries out SQL statement by statement. A query shows its result as it changes: it reads committed records of its topics
 and changes nothing in the cluster - no group, no transaction, no internal topic - and its state is in memory. An INSERT
-runs as an app with the app.id of the configuration (or SET 'pipeline.name') until it ends or is interrupted.
+runs as an app until it ends or is interrupted: with the app.id of the configuration or SET 'pipeline.name', or with a new
+one each time, of which nothing is left behind.
 
 Without a file, and with a terminal, it is a shell with history and completion; \? lists its own commands. Files, -e and
 a standard input that is no terminal are carried out to their end or the first error.
@@ -61,6 +64,8 @@ type shellCall struct {
 	config  configs.Config
 	broker  *embedded.Broker
 	topics  map[string]bool // made on broker
+	// nameless is the app.id that nobody has chosen.
+	nameless string
 
 	clusters map[string]*txn.Cluster // by the settings of tables
 }
@@ -72,7 +77,8 @@ func (c *shellCall) load(defaults map[string]any) (*configs.Loaded, error) {
 	c.own.String("format", "table", "how results are printed: table, csv or json")
 	c.own.Bool("embedded", false, "use a broker in this process instead of a cluster; topics are made as statements name them")
 	c.own.String("init", "", "a file of statements to begin with, such as CREATE TABLE")
-	all := map[string]any{"app.id": appName("sql-" + by())}
+	c.nameless = appName("sql-" + by())
+	all := map[string]any{"app.id": c.nameless}
 	maps.Copy(all, defaults)
 	return configs.Load(configs.LoadOptions{Args: c.args, Environ: c.environ, Flags: c.own, Defaults: all})
 }
@@ -309,9 +315,64 @@ func (c *shellCall) insert(ctx context.Context, app *sql.App, config map[string]
 	if err != nil {
 		return err
 	}
-	if name := config["pipeline.name"]; name != "" {
+	name := config["pipeline.name"]
+	nameless := name == "" && cfg.App.ID == c.nameless
+	switch {
+	case name != "":
 		cfg.App.ID = appName(name)
+	case nameless:
+		// Each is an app of its own, as a job is in Flink, and leaves nothing behind.
+		cfg.App.ID += "-" + strconv.FormatInt(time.Now().UnixMilli(), 36)
+		cfg.State.Store, cfg.Group.LeaveOnStop, cfg.Listen = "memory", true, configs.ListenOff
 	}
 	_, _ = fmt.Fprintf(c.cmd.ErrOrStderr(), "running as app %s; Ctrl-C stops it\n", cfg.App.ID)
-	return library.RunTopology(ctx, cfg.App.ID, app.Topology, cfg)
+	err = library.RunTopology(ctx, cfg.App.ID, app.Topology, cfg)
+	if nameless && c.broker == nil {
+		err = errors.Join(err, c.remove(context.WithoutCancel(ctx), cfg))
+	}
+	return err
+}
+
+// remove removes what an app without a name has made for itself, but for its dead letters.
+func (c *shellCall) remove(ctx context.Context, cfg configs.Config) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	kafka, err := library.KafkaOptions(cfg, nil, slog.New(slog.DiscardHandler))
+	if err != nil {
+		return err
+	}
+	cluster, err := txn.Connect(ctx, kafka)
+	if err != nil {
+		return err
+	}
+	defer cluster.Close()
+	remains, err := engine.LookAt(ctx, cluster, nil, cfg.App.ID)
+	if err != nil {
+		return err
+	}
+	empty, err := c.deadLettersEmpty(ctx, cluster, remains.DeadLetter)
+	if err != nil {
+		return err
+	}
+	if !empty {
+		_, _ = fmt.Fprintf(c.cmd.ErrOrStderr(), "bad records are in topic %s, which stays: millrace dead-letter list --app.id %s\n", remains.DeadLetter.Name, cfg.App.ID)
+	}
+	return remains.Remove(ctx, cluster, nil, engine.RemoveOptions{Delete: true, DeadLetters: empty, By: by() + " (millrace sql)"})
+}
+
+func (c *shellCall) deadLettersEmpty(ctx context.Context, cluster *txn.Cluster, topic *engine.OwnTopic) (bool, error) {
+	if topic == nil {
+		return true, nil
+	}
+	var tps []record.TopicPartition
+	for p := range topic.Partitions {
+		tps = append(tps, record.TopicPartition{Topic: topic.Name, Partition: p})
+	}
+	ends, err := cluster.EndOffsets(ctx, tps)
+	for _, end := range ends {
+		if end > 0 {
+			return false, err
+		}
+	}
+	return true, err
 }
