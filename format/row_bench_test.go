@@ -1,6 +1,7 @@
 package format
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -113,5 +114,9 @@ func BenchmarkRowJSONNested(b *testing.B) {
 	doc := []byte(`{"event_type":2,"person":null,"auction":null,"bid":` + string(bidDoc()) + `}`)
 	f := rowFormat(b, JSONRows())
 	b.Run("decode", func(b *testing.B) { benchRowDecode(b, s, f, doc) })
+	some := s
+	some.Columns = slices.Clone(s.Columns)
+	some.Columns[1].Fields, some.Columns[2].Fields, some.Columns[3].Fields = []int{5}, []int{5}, []int{0, 2, 5}
+	b.Run("decodeFields", func(b *testing.B) { benchRowDecode(b, some, f, doc) })
 	b.Run("encode", func(b *testing.B) { benchRowEncode(b, s, f, doc) })
 }

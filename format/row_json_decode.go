@@ -64,7 +64,7 @@ type rowNode struct {
 func (d *rowReader) newObject(l *row.Layout, columns []RowColumn) (*rowObject, error) {
 	o := &rowObject{fields: make([]rowNode, len(columns)), index: map[string]int32{}, first: -1, learn: mostLearned}
 	for i, c := range columns {
-		if err := d.setNode(&o.fields[i], c.Name, c.Type, l, c.Index); err != nil {
+		if err := d.setNode(&o.fields[i], c, l); err != nil {
 			return nil, fmt.Errorf("column %s: %w", c.Name, err)
 		}
 		o.index[c.Name] = int32(i)
@@ -74,8 +74,9 @@ func (d *rowReader) newObject(l *row.Layout, columns []RowColumn) (*rowObject, e
 	return o, nil
 }
 
-func (d *rowReader) setNode(n *rowNode, name string, t *row.Type, l *row.Layout, column int) error {
-	*n = rowNode{readColumn: newReadColumn(name, t, l, column, d.iso)}
+func (d *rowReader) setNode(n *rowNode, c RowColumn, l *row.Layout) error {
+	t := c.Type
+	*n = rowNode{readColumn: newReadColumn(c.Name, t, l, c.Index, d.iso)}
 	var err error
 	switch n.kind {
 	case row.KindArray:
@@ -92,10 +93,14 @@ func (d *rowReader) setNode(n *rowNode, name string, t *row.Type, l *row.Layout,
 		}
 	case row.KindRow:
 		n.rows = row.NewRowBuilder(t)
-		types, columns := make([]*row.Type, t.NumFields()), make([]RowColumn, t.NumFields())
+		types := make([]*row.Type, t.NumFields())
+		var columns []RowColumn
 		for i := range types {
 			f := t.Field(i)
-			types[i], columns[i] = f.Type, RowColumn{Name: f.Name, Type: f.Type, Index: i}
+			types[i] = f.Type
+			if c.Fields == nil || slices.Contains(c.Fields, i) {
+				columns = append(columns, RowColumn{Name: f.Name, Type: f.Type, Index: i})
+			}
 		}
 		inner := row.NewLayout(types...)
 		n.inner = inner.New()
@@ -107,7 +112,7 @@ func (d *rowReader) setNode(n *rowNode, name string, t *row.Type, l *row.Layout,
 func (d *rowReader) setElem(n *rowNode, t *row.Type) error {
 	l := row.NewLayout(t)
 	n.inner, n.elem = l.New(), &rowNode{}
-	return d.setNode(n.elem, "", t, l, 0)
+	return d.setNode(n.elem, RowColumn{Type: t}, l)
 }
 
 // textKeys is an error for a MAP or MULTISET whose keys are not text: JSON has no others.
@@ -534,14 +539,20 @@ func (d *rowReader) mapOf(n *rowNode, src []byte, i, left int, r *row.Row) (int,
 func (d *rowReader) rowOf(n *rowNode, src []byte, i, left int, r *row.Row) (int, *JSONError) {
 	e := n.inner
 	for k := range n.object.fields {
-		e.SetNull(k)
+		e.SetNull(n.object.fields[k].column)
 	}
 	i, err := d.object(n.object, src, i, left, e)
 	if err != nil {
 		return i, err
 	}
+	added := 0
 	for k := range n.object.fields {
-		n.object.fields[k].addField(n.rows, e)
+		f := &n.object.fields[k]
+		for ; added < f.column; added++ {
+			n.rows.AddNull() // is not wanted
+		}
+		f.addField(n.rows, e)
+		added++
 	}
 	at := len(d.buf)
 	d.buf = n.rows.Append(d.buf)

@@ -385,6 +385,34 @@ func TestRowJSONFlink(t *testing.T) {
 	}
 }
 
+// TestRowJSONFields reads some fields of a ROW.
+func TestRowJSONFields(t *testing.T) {
+	typ := row.RowOf(row.Field{Name: "a", Type: row.Int()}, row.Field{Name: "b", Type: row.String()}, row.Field{Name: "c", Type: row.Decimal(20, 1)}, row.Field{Name: "d", Type: row.String()})
+	doc := []byte(`{"r":{"d":"x","c":1.5,"b":"y","a":7},"s":1}`)
+	for _, test := range []struct {
+		fields []int
+		want   string
+	}{
+		{nil, `+I [[7, "y", "1.5", "x"]]`},
+		{[]int{}, `+I [[null, null, null, null]]`},
+		{[]int{1}, `+I [[null, "y", null, null]]`},
+		{[]int{0, 3}, `+I [[7, null, null, "x"]]`},
+		{[]int{2}, `+I [[null, null, "1.5", null]]`},
+	} {
+		s := table("r", typ)
+		s.Columns[0].Fields = test.fields
+		d := mustDecoder(t, rowFormat(t, JSONRows()), s)
+		for range 2 {
+			if got, err := decodeRows(d, s, doc); got != test.want || err != nil {
+				t.Errorf("%v: %s, %v, want %s", test.fields, got, err, test.want)
+			}
+		}
+		if _, err := decodeRows(d, s, []byte(`{"r":{"d":"x","c":}}`)); err == nil {
+			t.Error("fields that are not wanted are not checked")
+		}
+	}
+}
+
 // TestRowJSONLearns has documents whose fields come and go, so that guesses of names are wrong.
 func TestRowJSONLearns(t *testing.T) {
 	s := table("a", row.Int(), "b", row.Int())

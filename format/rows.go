@@ -62,6 +62,8 @@ type RowColumn struct {
 	Type *row.Type
 	// Index is the column of the Layout.
 	Index int
+	// Fields are those of a ROW that are wanted, in order; the others may be NULL. nil = all.
+	Fields []int
 	// Metadata says that Name is that of a RowMetadata of the format.
 	Metadata bool
 }
