@@ -290,6 +290,9 @@ func (o *temporalJoin) Process(input int, r *row.Row) error {
 		panic(&fn.Failure{Message: "a join with the version at a time that is NULL"})
 	}
 	at := r.Int64(o.word[input])
+	if r.Kind == row.Delete && input == 1 && r.Time != math.MinInt64 {
+		at = r.Time // of an upsert table it has the columns of the version that ends, with the time at which it does
+	}
 	if s.keys.HasNull(r) && input == 1 {
 		return nil
 	}
