@@ -80,13 +80,13 @@ func comparable2(op string, x, y Arg) ([]*row.Type, error) {
 func textTime(t *row.Type) *row.Type { return t.WithMark(row.NoMark) }
 
 func comparison(op string, examples ...Example) *Func {
-	names := map[string]string{"=": "equal", "<>": "not equal", "<": "less", "<=": "less or equal", ">": "greater", ">=": "greater or equal"}
+	names := map[string]string{"=": "equal to", "<>": "not equal to", "<": "less than", "<=": "less than or equal to", ">": "greater than", ">=": "greater than or equal to"}
 	return &Func{
 		Name: op, Group: "comparison", Resolve: resolveComparison(op), Syntax: "value1 " + op + " value2",
 		Compile: func(_ *Env, args []Code, result *row.Type) (Code, error) {
 			return CondCode(result, compare(op, args[0], args[1])), nil
 		},
-		Doc:      "TRUE if value1 is " + names[op] + " than value2, UNKNOWN if one is NULL. Text is compared by its code points.",
+		Doc:      "TRUE if value1 is " + names[op] + " value2, UNKNOWN if one is NULL. Text is compared by its code points.",
 		Examples: examples,
 	}
 }
