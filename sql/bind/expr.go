@@ -657,7 +657,7 @@ func (b *binder) index(s *scope, e *ast.Index) rel.Expr {
 		f := x.Type().Field(int(l.X) - 1)
 		return rel.NewField(f.Type.Nullable(f.Type.IsNullable() || x.Type().IsNullable()), x, int(l.X)-1, b.place(e.Span))
 	}
-	if l, ok := i.(*rel.Literal); ok && x.Type().Kind() == row.KindArray && l.Type().Kind().Integer() && int64(l.X) < 1 {
+	if l, ok := i.(*rel.Literal); ok && !l.Null && x.Type().Kind() == row.KindArray && l.Type().Kind().Integer() && int64(l.X) < 1 {
 		b.errorf(e.At.Range(), "E2111", "the elements of an array are counted from 1, not %d", int64(l.X))
 		return b.bad(e.Span)
 	}

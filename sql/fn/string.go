@@ -238,24 +238,22 @@ var stringFuncs = []*Func{
 		Examples: []Example{{"REPLACE('hello', 'l', 'L')", "STRING NOT NULL", "heLLo"}},
 	},
 	{
-		Name: "TRANSLATE", Group: "string", Syntax: "TRANSLATE(string, from, to)", Doc: "Each character of from replaced by the one at its place in to, or taken out if there is none.",
+		Name: "TRANSLATE", Group: "string", Syntax: "TRANSLATE(string, from, to)", Doc: "Each character of from replaced by the one at its place in to, or taken out if there is none. NULL stands for no character.",
 		Resolve: sigs(of(strictly(row.String()), wantText, wantText, wantText)),
-		Compile: text3(func(env *Env, s, from, to []byte) ([]byte, bool) {
-			dst := env.Arena.Begin()
-			for len(s) > 0 {
-				_, n := utf8.DecodeRune(s)
-				if i := bytes.Index(from, s[:n]); i < 0 {
-					dst = append(dst, s[:n]...)
-				} else {
-					k := utf8.RuneCount(from[:i])
-					if at := runeOffset(to, k); at < len(to) {
-						dst = append(dst, to[at:at+runeOffset(to[at:], 1)]...)
-					}
+		Compile: func(env *Env, args []Code, t *row.Type) (Code, error) {
+			return BytesCode(t, func(r *row.Row) ([]byte, bool) {
+				s, ok := args[0].Bytes(r)
+				from, some := args[1].Bytes(r)
+				to, all := args[2].Bytes(r)
+				if !ok || !some {
+					return s, ok // nothing to replace
 				}
-				s = s[n:]
-			}
-			return env.Arena.Keep(dst), true
-		}),
+				if !all {
+					to = nil
+				}
+				return translate(env, s, from, to), true
+			}), nil
+		},
 		Examples: []Example{{"TRANSLATE('abcba', 'ab', 'x')", "STRING NOT NULL", "xcx"}},
 	},
 	{
@@ -727,10 +725,10 @@ func compileLocate(part, text int) func(*Env, []Code, *row.Type) (Code, error) {
 			start = args[2].Int
 		}
 		return IntCode(t, lift3(args[part].Bytes, args[text].Bytes, start, func(part, b []byte, start int64) int64 {
-			if start < 1 {
-				return 0
+			if len(part) == 0 {
+				return 1
 			}
-			at := runeOffset(b, int(start-1))
+			at := runeOffset(b, int(max(int32(start)-1, 0)))
 			i := bytes.Index(b[at:], part)
 			if i < 0 || at == len(b) && start > 1 {
 				return 0
@@ -738,6 +736,24 @@ func compileLocate(part, text int) func(*Env, []Code, *row.Type) (Code, error) {
 			return int64(utf8.RuneCount(b[:at+i])) + 1
 		})), nil
 	}
+}
+
+// translate replaces each character of from by the one at its place in to.
+func translate(env *Env, s, from, to []byte) []byte {
+	dst := env.Arena.Begin()
+	for len(s) > 0 {
+		_, n := utf8.DecodeRune(s)
+		if i := bytes.Index(from, s[:n]); i < 0 {
+			dst = append(dst, s[:n]...)
+		} else {
+			k := utf8.RuneCount(from[:i])
+			if at := runeOffset(to, k); at < len(to) {
+				dst = append(dst, to[at:at+runeOffset(to[at:], 1)]...)
+			}
+		}
+		s = s[n:]
+	}
+	return env.Arena.Keep(dst)
 }
 
 // appendBetween puts by in front of, between and behind the UTF-16 units of s, as Java's replace of an empty text does.

@@ -288,6 +288,9 @@ func (e *eval) subquery(x *rel.Subquery, v []row.Value) row.Value {
 	case rel.ExistsQuery:
 		return (len(rows) > 0) != x.Not
 	case rel.InQuery:
+		if e.asValue && len(rows) == 0 && !rel.Correlated(x.Node) {
+			e.leftOpen("IN as a value: rows come once the query has some, as in Flink")
+		}
 		// TRUE if a row is equal, else unknown if one may be.
 		var out row.Value = false
 		for _, r := range rows {

@@ -734,6 +734,12 @@ func (g *gen) semi(depth int) grown {
 		}
 		cond = &ast.In{X: x, Query: inner, Not: g.chance(40)}
 	}
+	switch g.r.IntN(8) {
+	case 0: // as a value
+		return g.sel(append(g.someItems(s), item{cond, column{typ: "BOOLEAN", class: boolean}}), sel)
+	case 1:
+		cond = infix(ast.Or, cond, g.cond(s, 1))
+	}
 	if sel.Where != nil {
 		cond = infix(ast.And, sel.Where, cond)
 	}
@@ -868,7 +874,19 @@ func (g *gen) scalar(depth int) grown {
 	} else if g.chance(50) {
 		inner.Where = g.cond(rs, 1)
 	}
-	items := append(g.someItems(scope{l}), item{&ast.QueryExpr{Query: inner}, agg.column})
+	if g.chance(25) && agg.expr.(*ast.Call).Name.Parts[0].Name != "COUNT" {
+		// As a row of its own beside the left one.
+		a, v := g.name("v"), g.name("m")
+		inner.Items[0].Alias = &ast.Ident{Name: v}
+		sel.From = &ast.Join{Kind: ast.LeftJoin, Left: l.ref, Right: &ast.Derived{Lateral: true, Query: inner, Alias: alias(a)}, On: &ast.Bool{Value: ast.True}}
+		return g.sel(append(g.someItems(scope{l}), item{ref(a, v), agg.column}), sel)
+	}
+	var value ast.Expr = &ast.QueryExpr{Query: inner}
+	if g.chance(30) && agg.class == whole {
+		sel.Where = infix(ast.GreaterEq, g.expr(scope{l}, whole, 0), value)
+		return g.sel(scope{l}.all(), sel)
+	}
+	items := append(g.someItems(scope{l}), item{value, agg.column})
 	return g.sel(items, sel)
 }
 

@@ -91,6 +91,8 @@ type eval struct {
 	ambiguous string
 	// outer are the rows of the queries around, the innermost last.
 	outer [][]row.Value
+	// asValue: subqueries are asked for a value, and not whether a row passes.
+	asValue bool
 }
 
 // leftOpen notes that the order that matters is not defined.
@@ -102,8 +104,9 @@ func (e *eval) leftOpen(why string) {
 
 // within evaluates a node once for a row of the query around it.
 func (e *eval) within(v []row.Value, n rel.Node) bag {
-	e.outer = append(e.outer, v)
-	defer func() { e.outer = e.outer[:len(e.outer)-1] }()
+	asValue := e.asValue
+	e.outer, e.asValue = append(e.outer, v), false
+	defer func() { e.outer, e.asValue = e.outer[:len(e.outer)-1], asValue }()
 	return e.node(n)
 }
 
@@ -122,6 +125,8 @@ func (e *eval) node(n rel.Node) bag {
 	case *rel.Project:
 		in := e.node(n.Input)
 		out := bag{inOrder: in.inOrder && !asks(n.Exprs...)}
+		e.asValue = true
+		defer func() { e.asValue = false }()
 		for _, t := range in.rows {
 			out.rows = append(out.rows, tuple{e.exprs(n.Exprs, t.v), t.line})
 		}
@@ -130,7 +135,7 @@ func (e *eval) node(n rel.Node) bag {
 		in := e.node(n.Input)
 		out := bag{inOrder: in.inOrder && !asks(n.Cond)}
 		for _, t := range in.rows {
-			if e.holds(n.Cond, t.v) {
+			if e.passes(n.Cond, t.v) {
 				out.rows = append(out.rows, t)
 			}
 		}
@@ -156,6 +161,22 @@ func (e *eval) node(n rel.Node) bag {
 	}
 	unsupported(n)
 	return bag{}
+}
+
+// passes says whether a row passes a filter: all parts of AND do.
+func (e *eval) passes(cond rel.Expr, v []row.Value) bool {
+	c, ok := cond.(*rel.Call)
+	if ok && c.Func.Name == "AND" {
+		return !slices.ContainsFunc(c.Args, func(a rel.Expr) bool { return !e.passes(a, v) })
+	}
+	alone := cond
+	if ok && c.Func.Name == "NOT" {
+		alone = c.Args[0]
+	}
+	_, alonePasses := alone.(*rel.Subquery)
+	e.asValue = !alonePasses
+	defer func() { e.asValue = false }()
+	return e.holds(cond, v)
 }
 
 // asks says whether expressions have subqueries: then rows are put out anew when these give something else.
@@ -290,6 +311,7 @@ func (e *eval) temporal(n *rel.Join) bag {
 		at := e.expr(n.AsOf, a.v)
 		// The last version of each key: of equal times the later arrival.
 		best := map[string]Event{}
+		live := map[string]bool{}
 		var order []string
 		for _, ev := range e.in.Tables[scan.Table.Path.Name] {
 			var k []row.Value
@@ -297,6 +319,10 @@ func (e *eval) temporal(n *rel.Join) bag {
 				k = append(k, ev.Values[c])
 			}
 			key := keyOf(k...)
+			if !ev.Kind.Adds() && !live[key] {
+				continue // the deletion of a row that is not there
+			}
+			live[key] = ev.Kind.Adds()
 			if at == nil || ev.Values[mark.Column] == nil || order3(ev.Values[mark.Column], at) > 0 {
 				continue
 			}
@@ -327,6 +353,11 @@ func (e *eval) temporal(n *rel.Join) bag {
 func (e *eval) correlate(n *rel.Correlate) bag {
 	in := e.node(n.Left)
 	out := bag{inOrder: in.inOrder}
+	rel.Walk(n.Right, func(r rel.Node) bool { // of a table, rows come when the table changes, too
+		_, table := r.(*rel.Scan)
+		out.inOrder = out.inOrder && !table
+		return true
+	})
 	for _, a := range in.rows {
 		right := e.within(a.v, n.Right)
 		for _, b := range right.rows {
