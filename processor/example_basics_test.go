@@ -374,3 +374,21 @@ func Example_options() {
 	fmt.Println(t.Validate())
 	// Output: <nil>
 }
+
+// Where reading begins at the first start of an app, and where it ends. An app all of whose topics have ended commits and ends.
+func Example_bounded() {
+	t := processor.New()
+	day := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	for name, topic := range map[string]processor.Topic[purchase]{
+		"day":    {Start: processor.At(day), End: processor.EndAt(day.AddDate(0, 0, 1))},
+		"all":    {End: processor.EndLatest},
+		"part":   {Start: processor.Offsets(map[int32]int64{0: 100, 1: 120}), End: processor.EndOffsets(map[int32]int64{0: 200, 1: 220})},
+		"rest":   {Start: processor.Committed("old-job", processor.Earliest)},
+		"missed": {End: processor.EndCommitted("old-job")},
+	} {
+		topic.Name = "purchases-" + name
+		processor.ToTopic(processor.From(t, topic), "copies-"+name)
+	}
+	fmt.Println(t.Validate())
+	// Output: <nil>
+}

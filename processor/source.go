@@ -43,6 +43,8 @@ type Topic[T any] struct {
 	Watermarks func() WatermarkGenerator[T]
 	// Start is where reading begins when the group has no position yet. Default: Earliest.
 	Start Start
+	// End is where reading ends. Default: never.
+	End End
 	// BadTime is the policy for a record without event time: a timestamp below 0, a zero time from EventTime, or one
 	// millions of years away. Default: that of Defaults.BadInput, which is DeadLetter.
 	BadTime Policy
@@ -138,7 +140,7 @@ func sourceNode[T any](t *Topology, kind string, topic *Topic[T], o []Option) *n
 	if time.Duration(l.Bound)*time.Millisecond < topic.MaxOutOfOrder {
 		l.Bound++ // part of a ms
 	}
-	n.source = &sourceInfo{topic: topic.Name, start: topic.Start.s, layout: l}
+	n.source = &sourceInfo{topic: topic.Name, start: topic.Start.s, end: topic.End.e, layout: l}
 	if topic.MaxOutOfOrder < 0 {
 		n.fail("MaxOutOfOrder is negative: %s", topic.MaxOutOfOrder)
 	}
