@@ -19,7 +19,7 @@ var without = map[string]string{
 	"TableFrom": "ExampleLeftJoinTable", "JoinTable": "", "LateRightTo": "", "LateLeftTo": "", "RFC3339": "", // as LateRightTo, and as the other forms of HeaderTime
 	// The low-level contract: what is for engines on top of it.
 	"FromRaw": "ExampleTransform", "ToRaw": "ExampleTransform", "ToExternal": "", "ExchangeBy": "", "KeyGroup": "",
-	"Generate": "", "Retime": "", "Shared": "", "OnStep": "", "Now": "", "SubtaskOf": "",
+	"Generate": "", "Retime": "", "Shared": "", "OnStep": "", "OnUndo": "", "AsyncPairs": "", "Now": "", "SubtaskOf": "",
 	"EndAt": "Example_bounded", "EndOffsets": "Example_bounded", "EndCommitted": "Example_bounded", "Offsets": "Example_bounded", "Committed": "Example_bounded",
 	"DetectMatches": "", // package cep calls it
 }
