@@ -21,7 +21,7 @@ GOLANGCI         := $(BIN)/golangci-lint
 P          ?= 2
 TESTFLAGS  ?=
 # Packages with goroutines, and those that these drive.
-RACE := ./txn/... ./internal/engine/... ./internal/task/... ./statestore/... ./processor/... ./checkpoint/...
+RACE := ./txn/... ./internal/engine/... ./internal/task/... ./statestore/... ./processor/... ./checkpoint/... ./internal/adhoc ./connector/... ./format/... ./sql/shell
 FUZZTIME ?= 20s
 # Seeds of the simulation in soak, and how often its long tests on real brokers run.
 SEEDS    ?= 20000
@@ -38,15 +38,15 @@ build: ## Build the static binary bin/millrace
 	$(GO) build -ldflags '$(LDFLAGS)' -o $(BIN)/millrace ./cmd/millrace
 
 .PHONY: test
-test: kafka-jars s3-server ## Run all tests, on real Kafka brokers and a real S3 server too, then the core again under the race detector
+test: kafka-jars s3-server schema-registry ## Run all tests, on real Kafka brokers, a real S3 server and a real schema registry too, then the core again under the race detector
 	$(GO) test -p $(P) -timeout 10m $(TESTFLAGS) ./...
 	$(GO) test -tags synctests -timeout 10m $(TESTFLAGS) ./internal/sim
 	$(GO) test -tags synctests,canary -timeout 10m $(TESTFLAGS) -run TestCanaries ./internal/sim ./sql/sqltest/naive
-	CGO_ENABLED=1 MILLRACE_SKIP_KAFKA=1 MILLRACE_SKIP_S3=1 $(GO) test -race -short -p $(P) -timeout 10m $(TESTFLAGS) $(RACE)
+	CGO_ENABLED=1 MILLRACE_SKIP_KAFKA=1 MILLRACE_SKIP_S3=1 MILLRACE_SKIP_REGISTRY=1 $(GO) test -race -short -p $(P) -timeout 10m $(TESTFLAGS) $(RACE)
 
 .PHONY: test-short
-test-short: ## Run the tests that need no broker, no S3 server and little time
-	MILLRACE_SKIP_KAFKA=1 MILLRACE_SKIP_S3=1 $(GO) test -short -p $(P) -timeout 5m $(TESTFLAGS) ./...
+test-short: ## Run the tests that need no broker, no other server and little time
+	MILLRACE_SKIP_KAFKA=1 MILLRACE_SKIP_S3=1 MILLRACE_SKIP_REGISTRY=1 $(GO) test -short -p $(P) -timeout 5m $(TESTFLAGS) ./...
 	$(GO) test -short -tags synctests -timeout 5m $(TESTFLAGS) ./internal/sim
 
 .PHONY: soak
@@ -63,6 +63,10 @@ kafka-jars: ## Fetch the jars of the Kafka brokers for the tests (needs Maven, o
 .PHONY: s3-server
 s3-server: ## Build the S3 server of the tests (a few minutes, once)
 	$(GO) run ./test/s3/fetch
+
+.PHONY: schema-registry
+schema-registry: ## Fetch the schema registry of the tests (needs Maven, once)
+	$(GO) run ./test/registry/fetch
 
 .PHONY: lint
 lint: $(GOLANGCI) ## Check formatting, vet, golangci-lint and the rules of internal/lint
