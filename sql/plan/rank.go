@@ -119,6 +119,10 @@ func rankRange(cond rel.Expr, rank int) (from, to int64, toColumn int, rest []re
 			continue
 		}
 		v, constant := integer(y)
+		col := stripped(y)
+		if col == rank {
+			col = -1
+		}
 		switch {
 		case constant && op == "<=":
 			to, bounded = least(to, v), true
@@ -130,10 +134,10 @@ func rankRange(cond rel.Expr, rank int) (from, to int64, toColumn int, rest []re
 			from = max(from, v)
 		case constant && op == ">":
 			from = max(from, v+1)
-		case op == "<=" && stripped(y) >= 0 && toColumn < 0:
-			toColumn, bounded = stripped(y), true
-		case op == "=" && stripped(y) >= 0 && toColumn < 0:
-			toColumn, bounded = stripped(y), true
+		case op == "<=" && col >= 0 && toColumn < 0:
+			toColumn, bounded = col, true
+		case op == "=" && col >= 0 && toColumn < 0:
+			toColumn, bounded = col, true
 			rest = append(rest, c)
 		default:
 			rest = append(rest, c)

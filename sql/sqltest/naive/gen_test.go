@@ -661,7 +661,7 @@ func (g *gen) group(src source) grown {
 		}
 	}
 	q := g.sel(items, sel)
-	q.quiet = true
+	q.quiet = sel.Having == nil // which lets half of an update through
 	return q
 }
 
@@ -1024,7 +1024,7 @@ func (g *gen) windowAggOf(kind string) grown {
 		sel.Having = infix(ast.Greater, aggs[0].expr, number(0))
 	}
 	q := g.sel(items, sel)
-	q.quiet, q.end, q.session = true, 1, kind == "SESSION"
+	q.end, q.session = 1, kind == "SESSION"
 	return q
 }
 
