@@ -44,7 +44,7 @@ func newDecoder(x *table) (*decoder, error) {
 			key = append(key, format.RowColumn{Name: x.key.names[slices.Index(x.key.columns, c)], Type: col.Type, Index: i})
 			d.columns = append(d.columns, i)
 		default:
-			value = append(value, format.RowColumn{Name: col.Name, Type: col.Type, Index: i})
+			value = append(value, format.RowColumn{Name: col.Name, Type: col.Type, Index: i, Fields: x.FieldsOf(i)})
 		}
 	}
 	var err error

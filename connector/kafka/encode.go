@@ -1,6 +1,7 @@
 package kafka
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 
@@ -79,7 +80,9 @@ func (e *encoder) write(r *row.Row) error {
 		if err != nil {
 			return fmt.Errorf("encode key: %w", err)
 		}
-		rec.Key = e.w.Keep(b)
+		if b != nil { // nil is a null message, of a format such as raw
+			rec.Key = e.w.Keep(b)
+		}
 	}
 	if !e.x.upsert || r.Kind != row.Delete {
 		kind := r.Kind
@@ -91,7 +94,12 @@ func (e *encoder) write(r *row.Row) error {
 		if err != nil {
 			return fmt.Errorf("encode value: %w", err)
 		}
-		rec.Value = e.w.Keep(b)
+		switch {
+		case b != nil:
+			rec.Value = e.w.Keep(b)
+		case e.x.upsert:
+			return errors.New("encode value: the row is a null value in this format, and that deletes the row of its key; use one that can tell them apart, such as json")
+		}
 	}
 	l := e.x.Layout
 	if i := e.timestamp; i >= 0 && !r.Null(i) {

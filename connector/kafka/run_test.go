@@ -146,7 +146,7 @@ func (w *world) Topics(settings map[string]string) (map[string]int, error) {
 func (w *world) brokers() string { return strings.Join(w.fake.ListenAddrs(), ",") }
 
 func (w *world) script(text string) (*sql.App, error) {
-	o := kafka.Options{Formats: format.RowFormats{"json": format.JSONRows(), "debezium-json": format.DebeziumRows()}, Cluster: w}
+	o := kafka.Options{Formats: format.RowFormats{"json": format.JSONRows(), "debezium-json": format.DebeziumRows(), "raw": format.RawRows()}, Cluster: w}
 	app, list := sql.Script("test.sql", text, sql.Options{Connectors: connector.Registry{"kafka": kafka.New(o), "upsert-kafka": kafka.NewUpsert(o)}})
 	return app, list.Err()
 }
@@ -605,5 +605,32 @@ func TestChangelog(t *testing.T) {
 	}
 	if rows[`{"c":1,"n":11}`] != 1 {
 		t.Errorf("rows %v", rows)
+	}
+}
+
+// The format raw has null messages in both directions.
+func TestRawNull(t *testing.T) {
+	w := newWorld(t)
+	w.topic("in", 1)
+	w.topic("out", 1)
+	w.put("in", 0, &kgo.Record{Key: []byte("k"), Value: []byte("v")}, &kgo.Record{Key: []byte("k")}, &kgo.Record{Value: []byte("")})
+	table := "CREATE TABLE %s (k STRING, v STRING) WITH ('connector' = 'kafka', 'topic' = '%s', 'key.format' = 'raw', 'key.fields' = 'k', 'value.format' = 'raw', 'value.fields-include' = 'EXCEPT_KEY', 'scan.startup.mode' = 'earliest-offset', 'scan.bounded.mode' = 'latest-offset');\n"
+	w.finish("raw", fmt.Sprintf(table, "i", "in")+fmt.Sprintf(table, "o", "out")+"INSERT INTO o SELECT k, v FROM i;")
+	var got []string
+	for _, r := range w.get("out") {
+		got = append(got, text(r.Key)+"="+text(r.Value))
+	}
+	if want := []string{"k=v", "k=null", "null="}; !slices.Equal(got, want) {
+		t.Errorf("records %v, want %v", got, want)
+	}
+}
+
+// A row that its format writes as null is no deletion.
+func TestUpsertRawNull(t *testing.T) {
+	w := newWorld(t)
+	w.topic("out", 1)
+	err := w.start("raw-upsert", "CREATE TABLE o (k STRING, v STRING, PRIMARY KEY (k) NOT ENFORCED) WITH ('connector' = 'upsert-kafka', 'topic' = 'out', 'key.format' = 'raw', 'value.format' = 'raw', 'value.fields-include' = 'EXCEPT_KEY'); INSERT INTO o VALUES ('a', 'x'), ('a', CAST(NULL AS STRING));").wait()
+	if err == nil || !strings.Contains(err.Error(), "deletes the row of its key") {
+		t.Errorf("error %v", err)
 	}
 }

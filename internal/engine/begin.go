@@ -288,4 +288,5 @@ func (w *Worker) again() {
 	w.subtasks, w.totals, w.topicIDs, w.owners = fresh.subtasks, fresh.totals, nil, nil
 	w.keeper = newKeeper(w)
 	w.fatal, w.ended = fresh.fatal, fresh.ended
+	w.ends.ids = nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sync"
 
 	"github.com/millrace-stream/millrace/internal/record"
 	"github.com/millrace-stream/millrace/internal/task"
@@ -78,14 +79,19 @@ func (l *life) dropEnded() {
 // noteEnded tells the members, through the control topic, that a subtask has committed the end of its inputs. When the last
 // one has, the app has ended. A worker that ends before it has told it need not: the next owner will.
 func (w *Worker) noteEnded(id record.SubtaskID) {
-	topo := w.topo
+	topo, e := w.topo, &w.ends
+	e.note(id)
 	w.saves.beside(func() {
 		ctx := w.saves.ctx
+		e.telling.Lock() // many end at the same time: the first tells of all
+		defer e.telling.Unlock()
+		if slices.Contains(w.control.State().Ended, id.String()) {
+			return
+		}
 		err := again(ctx, w.opts.BackoffMin, writeTries, func() error {
 			_, err := w.control.Update(ctx, func(s txn.ControlState) (txn.ControlState, error) {
-				if s.Incarnation == topo.incarnation && s.Fingerprint == topo.fingerprint && !slices.Contains(s.Ended, id.String()) {
-					s.Ended = append(s.Ended, id.String())
-					slices.Sort(s.Ended)
+				if s.Incarnation == topo.incarnation && s.Fingerprint == topo.fingerprint {
+					s.Ended = e.with(s.Ended)
 				}
 				return s, nil
 			})
@@ -95,6 +101,28 @@ func (w *Worker) noteEnded(id record.SubtaskID) {
 			w.fail(fmt.Errorf("tell the members that subtask %s has read its inputs to their end: %w", id, err))
 		}
 	})
+}
+
+// ends are the subtasks that have committed the end of their inputs here.
+type ends struct {
+	telling sync.Mutex
+	mu      sync.Mutex
+	ids     []string
+}
+
+func (e *ends) note(id record.SubtaskID) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.ids = append(e.ids, id.String())
+}
+
+// with is a list of ids, and those of e, sorted.
+func (e *ends) with(ids []string) []string {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	ids = slices.Concat(ids, e.ids)
+	slices.Sort(ids)
+	return slices.Compact(ids)
 }
 
 // end ends the worker, since the app has.

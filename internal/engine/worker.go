@@ -72,6 +72,7 @@ type Worker struct {
 	saves saves          // its share in savepoints
 	fatal chan error     // cap 1: first error that stops the worker
 	ended chan struct{}  // cap 1: the app has ended
+	ends  ends           // what its subtasks say of that
 	wg    sync.WaitGroup // subtasks
 }
 
