@@ -282,15 +282,18 @@ func sampleChecks(samples []sqltest.Sample, now time.Time) []doctor.Check {
 		if s.Rows == 0 {
 			continue
 		}
-		if unit := oddUnit(s.First, s.Last, now); unit != "" {
+		unit := oddUnit(s.First, s.Last, now)
+		if unit != "" {
 			times.bad(fmt.Sprintf("table %s: times from %s to %s %s", name, timeText(s.First), timeText(s.Last), unit), "say the unit: TO_TIMESTAMP_LTZ(column, 0) for seconds, 3 for milliseconds; divide micro- and nanoseconds first")
 		} else if s.NoTime == 0 {
 			times.good(fmt.Sprintf("table %s from %s to %s", name, timeText(s.First), timeText(s.Last)))
 		}
-		if s.Behind > 0 {
+		switch {
+		case unit != "": // first the times
+		case s.Behind > 0:
 			order.bad(fmt.Sprintf("table %s: %d of %s are behind the watermark of their partition, by up to %v: they are late", name, s.Behind, plural(s.Rows, "record"), time.Duration(s.MostBehind)*time.Millisecond),
 				fmt.Sprintf("make the delay of the watermark of %s longer by at least %v, or expect late records", name, time.Duration(s.MostBehind+1)*time.Millisecond))
-		} else {
+		default:
 			order.good(fmt.Sprintf("table %s: none of %s is late", name, plural(s.Rows, "record")))
 		}
 		if s.Quiet > 0 && !s.Idle {

@@ -233,3 +233,28 @@ func TestRunsAreCompared(t *testing.T) {
 		}
 	}
 }
+
+// TestRestartsLoseMemory: what a function keeps beside the state is gone after a restart, and the test tells.
+func TestRestartsLoseMemory(t *testing.T) {
+	path := copyTest(t, "counts", "test one\ninsert t\n  {\"a\": 7}\n  {\"a\": 7}\nexpect u\n  {\"n\": 1}\n  {\"n\": 2}\n")
+	script := "CREATE FUNCTION seen AS 'seen';\nCREATE TABLE t (a BIGINT) WITH ('connector' = 'append');\nCREATE TABLE u (n BIGINT) WITH ('connector' = 'append');\nINSERT INTO u SELECT seen(a) FROM t;"
+	if err := os.WriteFile(strings.TrimSuffix(path, ".test")+".sql", []byte(script), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f, err := sqltest.ReadTests(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	memory := map[*fn.Env]int64{} // there is one of each life of a subtask
+	seen := fn.Scalar1("SEEN", func(env *fn.Env, _ int64) (int64, error) {
+		memory[env]++
+		return memory[env], nil
+	})
+	results, err := f.Run(sqltest.TestOptions{Connectors: stubs, Functions: map[string]*fn.Func{"seen": seen}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r := results[0]; r.Mode != sqltest.Restart || !strings.Contains(r.Diff, "n is 1, want 2") {
+		t.Errorf("fails in run %s: %q, want it with a restart after each row", r.Mode, r.Diff)
+	}
+}
