@@ -80,10 +80,21 @@ type Table struct {
 	// which the decoder leaves alone. Both are nil for Traits.
 	Columns []int
 	Layout  *row.Layout
+	// Fields are, for each of Columns that is a ROW and is read, those of its fields that are used; the others may be NULL.
+	// nil, for a column or for all = every field.
+	Fields [][]int
 	// Key has the columns of the PRIMARY KEY as indexes into Columns, of a sink.
 	Key []int
 	// Zone is table.local-time-zone.
 	Zone *row.Zone
+}
+
+// FieldsOf is Fields of a column, by its index in Columns.
+func (t *Table) FieldsOf(i int) []int {
+	if t.Fields == nil {
+		return nil
+	}
+	return t.Fields[i]
 }
 
 // Source is a table that is read: from topics, or made by Generate.

@@ -28,11 +28,17 @@ func (c *compiler) readScans(p *rel.Plan) error {
 			}
 			seen[n] = true
 			if scan, ok := n.(*rel.PScan); ok {
+				c.fields.scan(scan)
 				key := tableKey(scan)
 				if c.scans[key] == nil {
 					order = append(order, scan)
 				}
 				c.scans[key] = append(c.scans[key], scan)
+			}
+			for _, in := range n.Children() {
+				if scan, ok := in.(*rel.PScan); ok {
+					c.fields.input(n, scan)
+				}
 			}
 			return true
 		})
@@ -219,7 +225,7 @@ func (c *compiler) read(n *rel.PScan) (*reading, error) {
 	if err != nil {
 		return nil, fail(n, "E3701", err)
 	}
-	r.source, err = conn.Source(connector.Table{Table: n.Table, Options: n.Options, Columns: n.Columns, Layout: r.layout, Zone: c.o.Zone})
+	r.source, err = conn.Source(connector.Table{Table: n.Table, Options: n.Options, Columns: n.Columns, Fields: c.fields.of(n), Layout: r.layout, Zone: c.o.Zone})
 	if err != nil {
 		return nil, fail(n, "E3702", fmt.Errorf("read table %s: %w", n.Table.Path, err))
 	}

@@ -137,7 +137,7 @@ func newLineDecoder(t connector.Table) (*lineDecoder, error) {
 	}
 	s := format.RowSchema{Layout: t.Layout, Zone: t.Zone}
 	for i, c := range t.Columns {
-		s.Columns = append(s.Columns, format.RowColumn{Name: t.Table.Columns[c].Name, Type: t.Table.Columns[c].Type, Index: i})
+		s.Columns = append(s.Columns, format.RowColumn{Name: t.Table.Columns[c].Name, Type: t.Table.Columns[c].Type, Index: i, Fields: t.FieldsOf(i)})
 	}
 	d := &lineDecoder{}
 	d.rows = func() *row.Row { return d.next() }
