@@ -84,7 +84,7 @@ func checkScript(c *scriptCall) error {
 	if err != nil {
 		return err
 	}
-	r.Warnings = append(r.Warnings, s.warnings...)
+	r.Warnings = append(append(r.Warnings, s.warnings...), s.printed()...)
 	top, err := s.app.Topology.Plan()
 	if err != nil {
 		return asUsage(&library.TopologyError{Err: err})
@@ -112,6 +112,20 @@ func checkScript(c *scriptCall) error {
 		return errWarned
 	}
 	return nil
+}
+
+// notInTransaction is the warning of a sink whose rows are no part of the transaction.
+const notInTransaction = "W22"
+
+// printed warns of tables that are printed: all others that are written take part in the commit.
+func (s *script) printed() (list diag.List) {
+	for _, sink := range s.app.Plan.Sinks {
+		if sink.Table != nil && sink.Options["connector"] == "print" {
+			at := sink.At()
+			list.Add(diag.New(at.Source, at.Span, notInTransaction, "table %s is printed, which is no part of the transaction: a crash right after a commit loses the lines of that commit", sink.Table.Path))
+		}
+	}
+	return list
 }
 
 // warned says that there is a warning.

@@ -44,6 +44,7 @@ func TestScripts(t *testing.T) {
 		{"sql-check", "check --offline testdata/sql/warned.sql", exitOK, nil},
 		{"sql-check-strict", "check --offline --strict testdata/sql/warned.sql --commit.max-latency=10s", exitFailed, nil},
 		{"sql-check-json", "check --offline --format json testdata/sql/mistakes.sql", exitUsage, nil},
+		{"sql-check-print", "check --offline testdata/sql/printed.sql", exitOK, []string{"printed.sql:3:1: warning W22: table p is printed"}},
 		{"sql-test", "test -v testdata/sql", exitFailed, nil},
 		{"sql-test-run", "test --run counted testdata/sql", exitOK, nil},
 		{"sql-examples", "test ../../examples/sql", exitOK, []string{"ok    ../../examples/sql/order-totals.test (3 tests)", "ok    ../../examples/sql/page-views.test (3 tests)"}},
