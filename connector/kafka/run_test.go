@@ -165,7 +165,7 @@ func (w *world) start(app, text string) *member {
 	must(w.t, err)
 	plan, err := a.Topology.Plan()
 	must(w.t, err)
-	e := engine.New(engine.Options{Plan: plan, Dir: memstore.NewDir(app), LeaveOnStop: true, CommitMaxLatency: 20 * time.Millisecond, CommitQuiet: 5 * time.Millisecond,
+	e := engine.New(engine.Options{Plan: plan, Dir: memstore.NewDir(app), LeaveOnStop: true, MaxAttempts: 2, BackoffMin: time.Millisecond, BackoffMax: 5 * time.Millisecond, CommitMaxLatency: 20 * time.Millisecond, CommitQuiet: 5 * time.Millisecond,
 		Kafka: txn.Options{AppID: app, Brokers: w.fake.ListenAddrs(), InstanceID: app + "-0", HeartbeatInterval: 300 * time.Millisecond}})
 	ctx, cancel := context.WithCancel(w.t.Context())
 	m := &member{w.t, cancel, make(chan error, 1)}
