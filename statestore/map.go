@@ -7,6 +7,7 @@ type Map[K, MK comparable, V any] struct {
 	kw     keyWriter[K]
 	mw     keyWriter[MK]
 	buf    []byte // physical key of the running call; starts with the store id
+	hi     []byte // of Range
 	prefix int    // length of the part in front of the map key
 }
 
@@ -84,8 +85,8 @@ func (m *Map[K, MK, V]) Range(g Group, k K, from, to MK, yield func(mk MK, v *V)
 	}
 	// walk needs the bounds only before its first call of yield, which may write to buf.
 	lo := m.key(from)
-	hi := m.mw.append(append(make([]byte, 0, len(lo)+16), m.buf[:m.prefix]...), to)
-	m.walk(b, lo, hi, yield)
+	m.hi = m.mw.append(append(m.hi[:0], m.buf[:m.prefix]...), to)
+	m.walk(b, lo, m.hi, yield)
 }
 
 func (m *Map[K, MK, V]) walk(b *bucket[V], lo, hi []byte, yield func(mk MK, v *V) bool) {

@@ -147,6 +147,22 @@ type overTime struct {
 	main    *statestore.Table[string, fn.State]
 	word    int
 	key     []byte
+
+	pool  []*row.Row // rows that are used again: the first used ones are at work
+	used  int
+	all   []*row.Row
+	frame fn.State
+}
+
+// copyOf is a copy of a row that lives until used is set back.
+func (o *overTime) copyOf(r *row.Row) *row.Row {
+	if o.used == len(o.pool) {
+		o.pool = append(o.pool, o.in.New())
+	}
+	c := o.pool[o.used]
+	o.used++
+	o.in.Copy(c, r)
+	return c
 }
 
 // The words of the accumulator in front of those of the aggregates: rows so far is word 0 of theirs.
@@ -194,7 +210,9 @@ func (o *overTime) Process(input int, r *row.Row) error {
 	o.key = o.keys.Append(o.key[:0], r)
 	g, k := o.c.Group(o.key), view(o.key)
 	if o.n.Proc {
-		return o.rows(g, k, o.c.Env().Now, []*row.Row{r})
+		o.used = 0
+		o.copyOf(r)
+		return o.rows(g, k, o.c.Env().Now, o.pool[:1:1])
 	}
 	if r.Null(o.n.Order[0].Column) {
 		panic(&fn.Failure{Message: "OVER ordered by a time that is NULL"})
@@ -229,13 +247,12 @@ func (o *overTime) OnWatermark(_, watermark int64) error {
 			break
 		}
 		err := o.c.Atomic(g, at, []byte(k), func() error {
-			var rows []*row.Row
+			o.used = 0
 			o.waiting.each(g, k, at, at, func(_ string, _ *sideRow, r *row.Row) bool {
-				c := o.in.New()
-				o.in.Copy(c, r)
-				rows = append(rows, c)
+				o.copyOf(r)
 				return true
 			})
+			rows := o.pool[:o.used:o.used]
 			if len(o.n.Order) > 1 {
 				slices.SortStableFunc(rows, func(a, b *row.Row) int {
 					return slices.Compare(o.calls.order.Append(nil, a), o.calls.order.Append(nil, b))
@@ -262,7 +279,7 @@ func (o *overTime) rows(g statestore.Group, k string, at int64, rows []*row.Row)
 	}
 	part := func() fn.State { return fn.State{W: s.W[overWords:], S: s.S} }
 	// History: the rows before these that frames and LAG look at, oldest first.
-	var history []*row.Row
+	all := o.all[:0]
 	need := o.calls.back
 	if o.bounded() && o.n.Frame.Rows {
 		need = max(need, int(o.n.Frame.From))
@@ -271,14 +288,13 @@ func (o *overTime) rows(g statestore.Group, k string, at int64, rows []*row.Row)
 	if keep {
 		from := int64(math.MinInt64)
 		o.past.each(g, k, from, at, func(_ string, _ *sideRow, r *row.Row) bool {
-			c := o.in.New()
-			o.in.Copy(c, r)
-			history = append(history, c)
+			all = append(all, o.copyOf(r))
 			return true
 		})
 	}
-	all := append(history, rows...)
-	first := len(history)
+	first := len(all)
+	all = append(all, rows...)
+	o.all = all
 	one := func(i int, st fn.State) error {
 		number := int64(s.W[overWords])
 		p := position{number: number, rank: int64(s.W[wordRank]), dense: int64(s.W[wordDense])}
@@ -293,19 +309,18 @@ func (o *overTime) rows(g statestore.Group, k string, at int64, rows []*row.Row)
 		return o.c.Emit(out)
 	}
 	frame := func(i, last int) fn.State { // of a bounded frame that ends with row last
-		var st fn.State
 		lo := 0
 		if o.n.Frame.Rows {
 			lo = max(0, i-int(o.n.Frame.From))
 		}
-		o.calls.groups.evaluate(&st, func(yield func(r *row.Row)) {
+		o.calls.groups.evaluate(&o.frame, func(yield func(r *row.Row)) {
 			for _, r := range all[lo : last+1] {
 				if o.n.Frame.Rows || o.timeOf(r, at) >= at-o.n.Frame.From {
 					yield(r)
 				}
 			}
 		})
-		return st
+		return o.frame
 	}
 	advance := func(i int) {
 		s.W[overWords]++

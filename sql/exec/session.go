@@ -259,10 +259,19 @@ func (o *sessionAgg) done(_ statestore.Group, key string, s span, rows func(yiel
 	return o.c.Emit(o.result)
 }
 
-// evaluate computes aggregates from rows that are at hand; false = there are none.
+// evaluate computes aggregates from rows that are at hand; false = there are none. The memory of st is used again.
 func (o *groups) evaluate(st *fn.State, rows func(yield func(r *row.Row))) bool {
-	o.agg.init(st)
-	seen := make([]map[string]bool, len(o.agg.calls))
+	if len(st.W) == o.agg.words && len(st.S) == o.agg.views {
+		clear(st.W)
+		clear(st.S)
+		o.agg.start(*st)
+	} else {
+		o.agg.init(st)
+	}
+	var seen []map[string]bool
+	if len(o.sets) > 0 {
+		seen = make([]map[string]bool, len(o.agg.calls))
+	}
 	var key []byte
 	rows(func(r *row.Row) {
 		st.W[0]++

@@ -52,14 +52,15 @@ func (k rowKeys) Decode(src []byte) (string, []byte, error) {
 // Schema is of statestore.KeyCodec.
 func (k rowKeys) Schema() string { return k.enc.Schema() }
 
-// tailKeys is the codec of map keys that are the last part of a physical key: all that is left belongs to them.
+// tailKeys is the codec of map keys that are the last part of a physical key: all that is left belongs to them. What it decodes
+// is a view of the entry's key, which a Map never writes again.
 type tailKeys string
 
 // Append is of statestore.KeyCodec.
 func (tailKeys) Append(dst []byte, key string) []byte { return append(dst, key...) }
 
 // Decode is of statestore.KeyCodec.
-func (tailKeys) Decode(src []byte) (string, []byte, error) { return string(src), nil, nil }
+func (tailKeys) Decode(src []byte) (string, []byte, error) { return view(src), nil, nil }
 
 // Schema is of statestore.KeyCodec.
 func (k tailKeys) Schema() string { return string(k) }

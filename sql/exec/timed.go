@@ -18,6 +18,8 @@ type timedRows struct {
 	timers *statestore.Timers[string]
 	row    *row.Row
 	at     []byte
+	lo, hi []byte
+	gone   []string
 }
 
 func newTimedRows(c Context, name string, l *row.Layout, columns []int, timers bool) (*timedRows, error) {
@@ -47,8 +49,8 @@ func (o *timedRows) add(g statestore.Group, k string, at int64, r *row.Row, matc
 
 // each calls f for the rows of a key with from <= time <= to.
 func (o *timedRows) each(g statestore.Group, k string, from, to int64, f func(at string, v *sideRow, r *row.Row) bool) {
-	hi := string(appendEnd(nil, to)) + beyond
-	o.rows.Range(g, k, string(appendEnd(nil, from)), hi, func(at string, v *sideRow) bool {
+	lo, hi := o.between(from, to)
+	o.rows.Range(g, k, lo, hi, func(at string, v *sideRow) bool {
 		if err := o.l.Unpack(v.row, o.row); err != nil {
 			damaged("a row that waits", err)
 		}
@@ -58,11 +60,19 @@ func (o *timedRows) each(g statestore.Group, k string, from, to int64, f func(at
 
 // drop forgets the rows of a key with from <= time <= to.
 func (o *timedRows) drop(g statestore.Group, k string, from, to int64) {
-	var gone []string
-	o.rows.Range(g, k, string(appendEnd(nil, from)), string(appendEnd(nil, to))+beyond, func(at string, _ *sideRow) bool { gone = append(gone, at); return true })
-	for _, at := range gone {
+	lo, hi := o.between(from, to)
+	o.gone = o.gone[:0]
+	o.rows.Range(g, k, lo, hi, func(at string, _ *sideRow) bool { o.gone = append(o.gone, at); return true })
+	for _, at := range o.gone {
 		o.rows.Delete(g, k, at)
 	}
+}
+
+// between are the bounds of the keys of rows with from <= time <= to, valid until the next call: Range looks at them first.
+func (o *timedRows) between(from, to int64) (lo, hi string) {
+	o.lo = appendEnd(o.lo[:0], from)
+	o.hi = append(appendEnd(o.hi[:0], to), beyond...)
+	return view(o.lo), view(o.hi)
 }
 
 func timeAt(at string) int64 {
@@ -85,6 +95,7 @@ type intervalJoin struct {
 	pair  *row.Row
 	cond  func(r *row.Row) bool
 	key   []byte
+	hits  []hit
 }
 
 func newIntervalJoin(n *rel.PIntervalJoin, c Context) (Operator, error) {
@@ -111,6 +122,12 @@ func newIntervalJoin(n *rel.PIntervalJoin, c Context) (Operator, error) {
 
 // Delay is of Delayer: a padded row comes when its time is so far behind.
 func (o *intervalJoin) Delay() int64 { return max(-o.n.Lower, o.n.Upper, 0) }
+
+// hit is a row of an outer side that has found its first partner.
+type hit struct {
+	at  string
+	row sideRow
+}
 
 // partners are the times of the other side that a row of this time can match.
 func (o *intervalJoin) partners(side int, at int64) (from, to int64) {
@@ -150,11 +167,7 @@ func (o *intervalJoin) Process(input int, r *row.Row) error {
 	from, to := o.partners(input, at)
 	matches := int64(0)
 	var err error
-	type hit struct {
-		at  string
-		row sideRow
-	}
-	var hits []hit
+	o.hits = o.hits[:0]
 	t.each(g, k, from, to, func(id string, v *sideRow, partner *row.Row) bool {
 		if null {
 			return false
@@ -165,7 +178,7 @@ func (o *intervalJoin) Process(input int, r *row.Row) error {
 		}
 		matches++
 		if o.outer[other] && v.matches == 0 {
-			hits = append(hits, hit{id, sideRow{n: 1, matches: 1, row: v.row}})
+			o.hits = append(o.hits, hit{id, sideRow{n: 1, matches: 1, row: v.row}})
 		}
 		o.pair.Kind, o.pair.Time = row.Insert, max(at, timeAt(id))
 		err = o.c.Emit(o.pair)
@@ -174,7 +187,7 @@ func (o *intervalJoin) Process(input int, r *row.Row) error {
 	if err != nil {
 		return err
 	}
-	for _, h := range hits {
+	for _, h := range o.hits {
 		t.rows.Put(g, k, h.at, h.row)
 	}
 	if o.now() < to || to == math.MaxInt64 {

@@ -109,7 +109,7 @@ func (o *topN) Process(_ int, r *row.Row) error {
 		}
 		o.before = o.first(g, k, to, o.before[:0])
 		o.at = behindEqual(o.rows, g, k, o.at)
-		o.rows.Put(g, k, string(o.at), o.in.Pack(nil, r))
+		o.rows.Put(g, k, view(o.at), o.in.Pack(nil, r))
 		if !o.n.Retracts {
 			o.evict(g, k, to)
 		}
