@@ -207,7 +207,7 @@ func (c *compiler) sink(i int, n *rel.PSink) error {
 		return nil
 	}
 	if n.Table != nil && n.Changes == catalog.Upsert {
-		in = in.Filter(func(r *row.Row) bool { return r.Kind != row.UpdateBefore })
+		sink.Open = deleting(sink.Open)
 	}
 	var o []processor.Option
 	if sink.OnError != 0 {
@@ -219,4 +219,20 @@ func (c *compiler) sink(i int, n *rel.PSink) error {
 	}
 	processor.ToRaw(in, processor.RawSink[*row.Row]{Topic: sink.Topic, ID: c.unique(id), Open: sink.Open}, o...)
 	return nil
+}
+
+// deleting makes a deletion of what was before an update: the row after it may have another key. Where the key stays, the
+// plan tells nothing of before.
+func deleting(open func(*processor.SubtaskContext, *processor.SinkWriter) (func(*row.Row) error, error)) func(*processor.SubtaskContext, *processor.SinkWriter) (func(*row.Row) error, error) {
+	return func(ctx *processor.SubtaskContext, w *processor.SinkWriter) (func(*row.Row) error, error) {
+		write, err := open(ctx, w)
+		return func(r *row.Row) error {
+			if r.Kind != row.UpdateBefore {
+				return write(r)
+			}
+			r.Kind = row.Delete
+			defer func() { r.Kind = row.UpdateBefore }()
+			return write(r)
+		}, err
+	}
 }

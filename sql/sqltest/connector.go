@@ -20,6 +20,8 @@ import (
 type lines struct {
 	// all are the lines of the file by table, for lookups.
 	all map[string][]Line
+	// collect takes what is written to a table.
+	collect func(l *row.Layout) *connector.Sink
 }
 
 // kindHeader is the header with the kind of a row.
@@ -45,7 +47,7 @@ func (c *lines) Traits(t connector.Table) (connector.Traits, error) {
 	case "all":
 		tr.Reads = catalog.Retract
 	case "upsert":
-		tr.Reads = catalog.Upsert
+		tr.Reads, tr.Writes = catalog.Upsert, catalog.Upsert
 		if t.Key == nil && t.Table.Key == nil {
 			return tr, errors.New("'changelog-mode' = 'upsert' needs a PRIMARY KEY")
 		}
@@ -64,9 +66,7 @@ func (c *lines) Source(t connector.Table) (*connector.Source, error) {
 	}}, nil
 }
 
-func (c *lines) Sink(connector.Table) (*connector.Sink, error) {
-	return nil, errors.New("a case has no sinks")
-}
+func (c *lines) Sink(t connector.Table) (*connector.Sink, error) { return c.collect(t.Layout), nil }
 
 func (c *lines) Lookup(t connector.Table, keys []int) (*connector.Lookup, error) {
 	return &connector.Lookup{Open: func() (func(context.Context, *row.Row, func() *row.Row) error, error) {

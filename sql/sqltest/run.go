@@ -178,8 +178,8 @@ func (r *runner) declare() bool {
 		byTable[l.Table] = append(byTable[l.Table], l)
 	}
 	r.s = sql.NewSession(sql.Options{
-		Default:    &lines{all: byTable},
-		Collect:    r.collect,
+		Default:    &lines{all: byTable, collect: r.collect},
+		Collect:    func(s *rel.Schema) *connector.Sink { return r.collect(row.NewLayout(s.Types...)) },
 		Config:     r.config(),
 		Functions:  r.o.Functions,
 		OneSubtask: r.o.Mode != Parallel,
@@ -206,8 +206,8 @@ func (r *runner) config() map[string]string {
 	return all
 }
 
-func (r *runner) collect(s *rel.Schema) *connector.Sink {
-	layout := row.NewLayout(s.Types...)
+// collect keeps what is written.
+func (r *runner) collect(layout *row.Layout) *connector.Sink {
 	r.out.layout = layout
 	policy := processor.Policy(0)
 	if r.o.Refuse != nil {

@@ -400,6 +400,17 @@ func (p *pair) others(c *sqltest.Case, node rel.Node, plain *sqltest.Outcome, wa
 		}
 		ran++
 	}
+	if !open {
+		how := sqltest.RunOptions{Seed: p.seed}
+		if len(modes) > 2 && p.seed%2 == 0 {
+			how.Mode = sqltest.Parallel
+		}
+		fault, done := p.sinking(c, node, plain, how)
+		if fault != "" {
+			return fmt.Sprintf("sink: %s: %s", how.Mode, fault), ran
+		}
+		ran += done
+	}
 	for _, m := range modes {
 		out := sqltest.Run(c, m.o)
 		if out.Err != nil && out.Phase == sqltest.InPlan && m.name == "rules" {
@@ -424,6 +435,80 @@ func (p *pair) others(c *sqltest.Case, node rel.Node, plain *sqltest.Outcome, wa
 		}
 	}
 	return "", ran
+}
+
+// sinking writes the result to a table with a PRIMARY KEY, one or two columns that are never NULL, as upserts: what is left
+// for a key is one of the rows that the query gives for it.
+func (p *pair) sinking(c *sqltest.Case, node rel.Node, plain *sqltest.Outcome, how sqltest.RunOptions) (fault string, ran int) {
+	s := node.Schema()
+	var fit []int
+	for i, t := range s.Types {
+		null := func(ch sqltest.Change) bool { return ch.Key([]int{i}) == "<nil>|" }
+		if !t.Kind().Nested() && !t.Kind().Approximate() && !slices.ContainsFunc(plain.Changes, null) {
+			fit = append(fit, i)
+		}
+	}
+	if len(fit) == 0 {
+		return "", 0
+	}
+	key := []int{fit[p.seed%uint64(len(fit))]}
+	if more := fit[p.seed/7%uint64(len(fit))]; more != key[0] {
+		key = append(key, more)
+	}
+	var columns, names []string
+	for i, t := range s.Types {
+		null := ""
+		if slices.Contains(key, i) {
+			null = " NOT NULL"
+			names = append(names, ast.QuoteIdent(s.Names[i]))
+		}
+		typ := t.Plain().Nullable(true).Text()
+		if t.Kind().Text() {
+			typ = "STRING" // a text may have the length 0, and no column
+		}
+		columns = append(columns, ast.QuoteIdent(s.Names[i])+" "+typ+null)
+	}
+	to := *c
+	to.DDL += "CREATE TABLE sink (" + strings.Join(columns, ", ") + ", PRIMARY KEY (" + strings.Join(names, ", ") + ") NOT ENFORCED) WITH ('changelog-mode' = 'upsert');\n"
+	to.Query = "INSERT INTO sink " + c.Query
+	out := sqltest.Run(&to, how)
+	if out.Err != nil {
+		return "error: " + message(out.Err), 0
+	}
+	keyOf := func(ch sqltest.Change) string { return ch.Key(key) }
+	want := map[string]map[string]int{}
+	for _, ch := range plain.Changes {
+		k := keyOf(ch)
+		if want[k] == nil {
+			want[k] = map[string]int{}
+		}
+		if ch.Kind.Adds() {
+			want[k][ch.Row]++
+		} else if want[k][ch.Row]--; want[k][ch.Row] == 0 {
+			delete(want[k], ch.Row)
+		}
+	}
+	got := map[string]string{}
+	for _, ch := range out.Changes {
+		if ch.Kind == row.UpdateBefore {
+			return "it is told what was before", 0
+		}
+		if got[keyOf(ch)] = ch.Row; !ch.Kind.Adds() {
+			delete(got, keyOf(ch))
+		}
+	}
+	for _, k := range slices.Sorted(maps.Keys(want)) {
+		r, there := got[k]
+		switch {
+		case len(want[k]) == 0 && there:
+			return fmt.Sprintf("key %v: %s is left", names, r), 0
+		case len(want[k]) > 0 && !there:
+			return fmt.Sprintf("key %v: nothing is left of %v", names, want[k]), 0
+		case there && want[k][r] == 0:
+			return fmt.Sprintf("key %v: %s is left and none of %v", names, r, want[k]), 0
+		}
+	}
+	return "", 1
 }
 
 // refusing runs the pair with a sink that refuses what some lines put out: these are undone, as if they had not been.
