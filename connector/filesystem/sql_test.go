@@ -20,11 +20,8 @@ import (
 	"github.com/millrace-stream/millrace/internal/onbroker"
 	"github.com/millrace-stream/millrace/internal/record"
 	"github.com/millrace-stream/millrace/internal/task"
-	"github.com/millrace-stream/millrace/internal/testutil"
 	"github.com/millrace-stream/millrace/sql"
 )
-
-func TestMain(m *testing.M) { testutil.Main(m) }
 
 // run runs a script on the embedded broker until the files are as done wants them, and then again after its members have
 // stopped. done says what is wrong; "" = nothing.
