@@ -34,10 +34,14 @@ func read(t *testing.T, text string, exchange bool) (*rel.Plan, string) {
 	if errs.Err() != nil {
 		return nil, errs.Text()
 	}
-	p, errs := plan.Script(sinks, plan.Options{Config: s.Config, Exchange: exchange, Table: traits})
-	if len(errs) > 0 {
+	late, errs := s.LateSinks(sinks)
+	if errs.Err() != nil {
+		return nil, errs.Text()
+	}
+	p, list := plan.Script(append(sinks, late...), plan.Options{Config: s.Config, Exchange: exchange, Table: traits})
+	if len(list) > 0 {
 		var b strings.Builder
-		for _, e := range errs {
+		for _, e := range list {
 			b.WriteString(e.Text())
 		}
 		return nil, b.String()

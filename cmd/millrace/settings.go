@@ -45,6 +45,7 @@ const (
 // settings are the options of Flink that scripts set, and what they are here.
 var settings = []setting{
 	{name: "table.exec.state.ttl"}, {name: "table.local-time-zone"}, {name: "table.exec.emit.*"}, {name: "table.exec.source.idle-timeout"},
+	{name: "table.exec.async-lookup.*"}, {name: "table.optimizer.agg-phase-strategy"},
 	{name: "sql-client.*"}, {name: "execution.attached"},
 	{name: "pipeline.name", key: "app.id", convert: func(v string) (any, bool) { return appName(v), true }},
 	{name: "execution.checkpointing.interval", key: "checkpoint.interval", convert: asDuration},

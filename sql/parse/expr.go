@@ -833,6 +833,10 @@ func (p *parser) call(start int, name ast.Name) *ast.Call {
 		if p.takeOne(kwDistinct, kwAll) == kwDistinct {
 			c.Distinct = true
 		}
+		if s := p.starOf(); s != nil { // COUNT(variable.*)
+			c.Args = []ast.Expr{s}
+			break
+		}
 		c.Args = list(p, func() ast.Expr { return p.arg(tables) })
 		if p.take(kwOrder) {
 			p.expect(kwBy)

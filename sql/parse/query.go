@@ -284,6 +284,14 @@ func (p *parser) star() *ast.Star {
 	return &ast.Star{Span: p.from(start), Qualifier: &q}
 }
 
+// starOf reads name.*, or nothing.
+func (p *parser) starOf() *ast.Star {
+	if p.at(kStar) {
+		return nil
+	}
+	return p.star()
+}
+
 // groupItem reads an item of GROUP BY.
 func (p *parser) groupItem() ast.Expr {
 	defer p.leave()
