@@ -4,10 +4,12 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/millrace-stream/millrace/internal/testutil"
@@ -99,5 +101,55 @@ func TestSQLBoundedExactlyOnce(t *testing.T) {
 	again := member()
 	if code := again.Wait(t, patience); code != 0 || !strings.Contains(again.Output(), "has ended before") {
 		t.Errorf("another start ends with %d:\n%s", code, again.Output())
+	}
+}
+
+// TestSQLStartsAndMetadata asks a real broker for start positions and ends, and for what a record tells beside its value.
+func TestSQLStartsAndMetadata(t *testing.T) {
+	t.Parallel()
+	b := kafka.Shared(t)
+	adm := b.Admin(t)
+	out := b.CreateTopic(t, 3, nil)
+	var text strings.Builder
+	for name, options := range map[string]string{
+		"grp":  "'properties.group.id' = 'GROUP', 'properties.auto.offset.reset' = 'latest', 'scan.bounded.mode' = 'latest-offset'",
+		"nobody": "'properties.group.id' = 'GROUP-nobody', 'properties.auto.offset.reset' = 'earliest', 'scan.bounded.mode' = 'group-offsets'",
+		"ts":   "'scan.startup.mode' = 'timestamp', 'scan.startup.timestamp-millis' = '2000', 'scan.bounded.mode' = 'timestamp', 'scan.bounded.timestamp-millis' = '3000'",
+		"offs": "'scan.startup.mode' = 'specific-offsets', 'scan.startup.specific-offsets' = 'partition:0,offset:3', 'scan.bounded.mode' = 'specific-offsets', 'scan.bounded.specific-offsets' = 'partition:0,offset:4'",
+		"last": "'scan.startup.mode' = 'latest-offset', 'scan.bounded.mode' = 'latest-offset'",
+	} {
+		in := b.CreateTopic(t, 1, nil)
+		var rs []*kgo.Record
+		for i := range 5 {
+			rs = append(rs, &kgo.Record{Topic: in, Value: fmt.Appendf(nil, `{"v":"%s%d"}`, name, i), Timestamp: time.UnixMilli(int64(i) * 1000), Headers: []kgo.RecordHeader{{Key: "n", Value: []byte(name)}}})
+		}
+		b.Produce(t, rs...)
+		o := kadm.Offsets{}
+		o.AddOffset(in, 0, 4, -1)
+		if res, err := adm.CommitOffsets(t.Context(), in, o); err != nil || res.Error() != nil {
+			t.Fatal(err, res.Error())
+		}
+		fmt.Fprintf(&text, "CREATE TABLE %s (v STRING, ts TIMESTAMP_LTZ(3) METADATA FROM 'timestamp', h MAP<STRING, STRING> METADATA FROM 'headers', p INT METADATA FROM 'partition' VIRTUAL, e INT METADATA FROM 'leader-epoch' VIRTUAL, k STRING METADATA FROM 'timestamp-type' VIRTUAL) WITH ('connector' = 'kafka', 'topic' = '%s', 'format' = 'json', %s);\n",
+			name, in, strings.ReplaceAll(options, "GROUP", in))
+		fmt.Fprintf(&text, "INSERT INTO o SELECT v || h['n'] || CAST(p AS STRING) || k || CAST(e >= 0 AS STRING), ts, h FROM %s;\n", name)
+	}
+	sink := "CREATE TABLE o (v STRING, ts TIMESTAMP_LTZ(3) METADATA FROM 'timestamp', h MAP<STRING, STRING> METADATA FROM 'headers') WITH ('connector' = 'kafka', 'topic' = '" + out + "', 'format' = 'raw', 'sink.partitioner' = 'round-robin');\n"
+	script := filepath.Join(t.TempDir(), "starts.sql")
+	if err := os.WriteFile(script, []byte(sink+text.String()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p := kafka.Run(t, kafka.Build(t, "github.com/millrace-stream/millrace/cmd/millrace"), []string{"run", script}, "MILLRACE_APP_ID="+kafka.RandomName("sql"),
+		"MILLRACE_BROKERS="+strings.Join(b.Brokers(), ","), "MILLRACE_STATE_DIR="+t.TempDir(), "MILLRACE_LISTEN=off")
+	if code := p.Wait(t, patience); code != 0 {
+		t.Fatalf("it ends with %d:\n%s", code, p.Output())
+	}
+	var got []string
+	for _, r := range b.Read(t, out) {
+		got = append(got, fmt.Sprintf("%s %d %s", r.Value, r.Timestamp.UnixMilli(), header(r, "n")))
+	}
+	slices.Sort(got)
+	want := []string{"grp4grp0CreateTimeTRUE 4000 grp", "offs3offs0CreateTimeTRUE 3000 offs", "ts2ts0CreateTimeTRUE 2000 ts"}
+	if !slices.Equal(got, want) {
+		t.Errorf("records %q, want %q\n%s", got, want, p.Output())
 	}
 }
