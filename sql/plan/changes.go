@@ -176,6 +176,9 @@ func (p *planner) changes(n rel.Physical) rel.Physical {
 	for _, i := range in {
 		ph.OrderSensitive = ph.OrderSensitive || i.Common().OrderSensitive
 	}
+	if p.opts.Exchange {
+		ph.UpsertKeys = slices.DeleteFunc(slices.Clone(ph.UpsertKeys), func(k []int) bool { return !oneSubtask(n, k) })
+	}
 	return n
 }
 
@@ -368,4 +371,39 @@ func unique(n rel.Physical, columns []int, order []rel.SortKey) bool {
 		named = append(named, k.Column)
 	}
 	return slices.ContainsFunc(n.Common().UpsertKeys, func(k []int) bool { return subset(k, named) })
+}
+
+// oneSubtask says whether all rows with one upsert key leave a node from one subtask. If not, what is put out for an update and
+// what is withdrawn may come in any order behind the next exchange, and the key names no row there.
+func oneSubtask(n rel.Physical, key []int) bool {
+	want, keyed := demand(n)
+	if !keyed {
+		return true
+	}
+	kind := rel.Left // of nodes with one input, and of those that give each left row
+	switch j := n.(type) {
+	case *rel.PJoin:
+		kind = j.Kind
+	case *rel.PIntervalJoin:
+		kind = j.Kind
+	case *rel.PWindowJoin:
+		kind = j.Kind
+	case *rel.PGroupAgg, *rel.PWindowAgg, *rel.PSetCount:
+		return true // the keys are their own
+	}
+	left := subset(want[0], key)
+	if len(want) == 1 {
+		return left
+	}
+	lw := n.Common().In[0].Schema().Len()
+	right := subset(rel.RemapList(want[1], func(c int) int { return c + lw }), key)
+	switch kind {
+	case rel.Inner:
+		return left || right
+	case rel.Right:
+		return right
+	case rel.Full:
+		return left && right
+	}
+	return left
 }

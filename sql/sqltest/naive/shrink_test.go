@@ -9,10 +9,10 @@ import (
 	"github.com/millrace-stream/millrace/sql/sqltest/naive"
 )
 
-// kindOf is what shrinking keeps of a fault.
+// kindOf is what shrinking keeps of a fault: its first two words.
 func kindOf(fault string) string {
-	k, _, _ := strings.Cut(fault, ":")
-	return k
+	words := strings.Fields(fault)
+	return strings.Join(words[:min(2, len(words))], " ")
 }
 
 // shrink makes a pair smaller as long as it has a fault of the same kind: rows, then clauses of the query, then columns.
