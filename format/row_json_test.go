@@ -433,6 +433,35 @@ func TestRowJSONLearns(t *testing.T) {
 	if n := len(d.(*jsonRowDecoder).root.names); n > 2+mostLearned {
 		t.Errorf("%d names are kept", n)
 	}
+	// After a document the next one's names are guessed in order.
+	d = mustDecoder(t, rowFormat(t, JSONRows()), s)
+	if _, err := decodeRows(d, s, []byte(`{"x":1,"b" : 2,"y":3,"a":4}`)); err != nil {
+		t.Fatal(err)
+	}
+	root, guessed := d.(*jsonRowDecoder).root, ""
+	for at := root.first; at >= 0; at = root.names[at].next {
+		guessed += root.names[at].lead
+	}
+	if want := `"x":"b" : "y":"a":`; guessed != want {
+		t.Errorf("guessed %s, want %s", guessed, want)
+	}
+}
+
+// TestStampTextKeepsTheDay writes and reads times of several days with one stampText.
+func TestStampTextKeepsTheDay(t *testing.T) {
+	s, other := newStampText(row.Timestamp(3), false), newStampText(row.Timestamp(3), false)
+	for _, text := range []string{"2024-01-31 23:59:59.5", "1970-01-01 00:00:00", "1970-01-01 00:00:01", "1969-12-31 00:00:00", "2024-01-31 00:00:00.001", "0001-01-01 00:00:00"} {
+		ms, nanos, err := row.ParseTimestamp([]byte(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := string(s.append(nil, ms, nanos)); got != text {
+			t.Errorf("%s is written as %s", text, got)
+		}
+		if got, _, ok := other.read([]byte(text)); got != ms || !ok {
+			t.Errorf("%s is read as %d, want %d", text, got, ms)
+		}
+	}
 }
 
 func TestRowJSONEncode(t *testing.T) {
