@@ -223,7 +223,7 @@ func (o *emittingAgg) OnTime(now int64) error {
 			break
 		}
 		end, key := timeAt(k), k[8:]
-		err := o.c.Atomic(g, o.win.instant(end)-1, []byte(key), func() error {
+		err := o.c.Atomic(g, o.win.instant(end)-1, bytesOf(key), func() error {
 			if p := o.panes.Get(end, g, key); p == nil || p.timer != at {
 				return nil // of a window that is gone
 			}
@@ -257,7 +257,7 @@ func (o *emittingAgg) advance(before, upTo int64) error {
 		}
 		for i := range fires {
 			f := &fires[i]
-			err := o.c.Atomic(f.g, o.win.instant(end)-1, []byte(f.key), func() error {
+			err := o.c.Atomic(f.g, o.win.instant(end)-1, bytesOf(f.key), func() error {
 				if err := o.update(end, f.g, f.key); err != nil || !over {
 					return err
 				}

@@ -3,6 +3,7 @@ package exec
 import (
 	"bytes"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/millrace-stream/millrace/row"
@@ -176,6 +177,7 @@ type groups struct {
 
 	store    []func(out *row.Row, s fn.State)
 	mapKey   []byte
+	counts   []int64
 	scratch  []byte
 	replayed *row.Row
 }
@@ -399,7 +401,8 @@ func (o *groups) countDistinct(g statestore.Group, k string, r *row.Row, by int6
 		set := &o.sets[i]
 		o.mapKey = set.enc.Append(o.mapKey[:0], r)
 		was := o.distinct[i].Get(g, k, view(o.mapKey))
-		n := make([]int64, set.counts)
+		n := append(o.counts[:0], make([]int64, set.counts)...)
+		o.counts = n
 		if was != nil {
 			copy(n, was.N)
 		}
@@ -421,7 +424,7 @@ func (o *groups) countDistinct(g statestore.Group, k string, r *row.Row, by int6
 		}
 		switch {
 		case any && (o.retracts || o.changed[i] != 0): // without withdrawals it only matters that it is there
-			o.distinct[i].Put(g, k, view(o.mapKey), counts{n})
+			o.distinct[i].Put(g, k, view(o.mapKey), counts{slices.Clone(n)})
 		case !any && was != nil:
 			o.distinct[i].Delete(g, k, view(o.mapKey))
 		}

@@ -487,7 +487,7 @@ func (o *match) advance(upTo int64) error {
 		if !ok {
 			break
 		}
-		err := o.c.Atomic(g, at, []byte(k), func() error {
+		err := o.c.Atomic(g, at, bytesOf(k), func() error {
 			if id == timerDeadline {
 				return o.run(g, k, at, nil)
 			}

@@ -246,7 +246,7 @@ func (o *overTime) OnWatermark(_, watermark int64) error {
 		if !ok {
 			break
 		}
-		err := o.c.Atomic(g, at, []byte(k), func() error {
+		err := o.c.Atomic(g, at, bytesOf(k), func() error {
 			o.used = 0
 			o.waiting.each(g, k, at, at, func(_ string, _ *sideRow, r *row.Row) bool {
 				o.copyOf(r)

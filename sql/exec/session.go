@@ -164,7 +164,7 @@ func (o *sessions) release(upTo int64) error {
 		if !ok {
 			break
 		}
-		err := o.c.Atomic(g, at, []byte(k), func() error { return o.end(at, g, k) })
+		err := o.c.Atomic(g, at, bytesOf(k), func() error { return o.end(at, g, k) })
 		if err != nil {
 			return err
 		}

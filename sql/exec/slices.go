@@ -158,7 +158,7 @@ func (o *slicedAgg) OnWatermark(before, watermark int64) error {
 func (o *slicedAgg) fireWindow(end int64) error {
 	var failed error
 	o.merger.merge(o, end, func(g statestore.Group, key string, s fn.State) bool {
-		failed = o.c.Atomic(g, o.win.instant(end)-1, []byte(key), func() error {
+		failed = o.c.Atomic(g, o.win.instant(end)-1, bytesOf(key), func() error {
 			if int64(s.W[0]) <= 0 {
 				return nil
 			}

@@ -20,6 +20,9 @@ func view(b []byte) string {
 	return unsafe.String(&b[0], len(b))
 }
 
+// bytesOf is a key as bytes, which nobody may change.
+func bytesOf(k string) []byte { return unsafe.Slice(unsafe.StringData(k), len(k)) }
+
 // rowKeys is the codec of keys that a row.KeyEncoder has encoded: they are what is stored.
 type rowKeys struct {
 	enc     *row.KeyEncoder

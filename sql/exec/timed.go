@@ -227,7 +227,7 @@ func (o *intervalJoin) expire(upTo int64) error {
 			if !ok {
 				break
 			}
-			err := o.c.Atomic(g, due, []byte(k), func() (err error) {
+			err := o.c.Atomic(g, due, bytesOf(k), func() (err error) {
 				// Rows whose last partner is due-1.
 				last := due - 1 + o.n.Lower
 				if side == 1 {
@@ -333,7 +333,7 @@ func (o *temporalJoin) OnWatermark(_, watermark int64) error {
 		if !ok {
 			break
 		}
-		err := o.c.Atomic(g, at, []byte(k), func() error { return o.join(g, k, at) })
+		err := o.c.Atomic(g, at, bytesOf(k), func() error { return o.join(g, k, at) })
 		if err != nil {
 			return err
 		}
@@ -344,7 +344,7 @@ func (o *temporalJoin) OnWatermark(_, watermark int64) error {
 		if !ok {
 			break
 		}
-		err := o.c.Atomic(g, at, []byte(k), func() error {
+		err := o.c.Atomic(g, at, bytesOf(k), func() error {
 			last := ""
 			gone := false
 			right.each(g, k, math.MinInt64, watermark, func(at string, v *sideRow, _ *row.Row) bool {

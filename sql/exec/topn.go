@@ -394,7 +394,7 @@ func (o *dedup) OnWatermark(_, watermark int64) error {
 		if !ok {
 			break
 		}
-		err := o.c.Atomic(g, at, []byte(k), func() error {
+		err := o.c.Atomic(g, at, bytesOf(k), func() error {
 			was := o.rows.Get(g, k)
 			if was == nil || len(*was) == 0 {
 				return nil

@@ -290,9 +290,12 @@ func (o *windowAgg) one(end int64, g statestore.Group, r *row.Row) (first bool) 
 }
 
 func (o *windowAgg) release(upTo int64) error {
+	var end int64
+	var f *firing
+	emit := func() error { return o.emit(end, f) }
 	for {
-		end, ok := o.main.Next()
-		if !ok || o.win.due(end) > upTo {
+		var ok bool
+		if end, ok = o.main.Next(); !ok || o.win.due(end) > upTo {
 			break
 		}
 		fires, err := o.entries(end)
@@ -300,8 +303,8 @@ func (o *windowAgg) release(upTo int64) error {
 			return err
 		}
 		for i := range fires {
-			f := &fires[i]
-			if err := o.c.Atomic(f.g, o.win.instant(end)-1, []byte(f.key), func() error { return o.emit(end, f) }); err != nil {
+			f = &fires[i]
+			if err := o.c.Atomic(f.g, o.win.instant(end)-1, bytesOf(f.key), emit); err != nil {
 				return err
 			}
 		}
@@ -379,7 +382,7 @@ func windowProperties(props []rel.WindowProp, l *row.Layout, first int, out *row
 
 // fillKey sets the first n columns of out from an encoded key.
 func fillKey(enc *row.KeyEncoder, ofKey *row.Layout, scratch *row.Row, key string, l *row.Layout, out *row.Row, n int) {
-	if _, err := enc.Decode([]byte(key), ofKey, scratch); err != nil {
+	if _, err := enc.Decode(bytesOf(key), ofKey, scratch); err != nil {
 		damaged("a window", err)
 	}
 	for i := range n {

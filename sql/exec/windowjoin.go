@@ -149,7 +149,7 @@ func (o *windowJoin) release(upTo int64) error {
 			return err
 		}
 		for _, k := range sortKeys(keys) {
-			if err := o.c.Atomic(k.g, o.win.instant(end)-1, []byte(k.k), func() error { return o.join(end, k) }); err != nil {
+			if err := o.c.Atomic(k.g, o.win.instant(end)-1, bytesOf(k.k), func() error { return o.join(end, k) }); err != nil {
 				return err
 			}
 		}
@@ -300,7 +300,7 @@ func (o *windowRank) release(upTo int64) error {
 			return err
 		}
 		for _, k := range sortKeys(keys) {
-			if err := o.c.Atomic(k.g, o.win.instant(end)-1, []byte(k.k), func() error { return o.rank(end, k) }); err != nil {
+			if err := o.c.Atomic(k.g, o.win.instant(end)-1, bytesOf(k.k), func() error { return o.rank(end, k) }); err != nil {
 				return err
 			}
 		}
