@@ -67,6 +67,11 @@ type opContext struct {
 }
 
 func (o *opContext) Store(s exec.StoreSpec) (statestore.Spec, bool) {
+	if s.Kind == statestore.KindTable || s.Kind == statestore.KindMap {
+		// No operator forgets by time yet (see plan.NoTTL), so the changelog must not either, or a restore would have less than
+		// was there.
+		s.Life = 0
+	}
 	return o.ctx.Store(processor.StoreSpec{Name: s.Name, Kind: s.Kind, Key: s.Key, Value: s.Value, Life: s.Life, Windows: s.Windows})
 }
 
