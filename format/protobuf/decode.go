@@ -161,9 +161,9 @@ func (rd reading) field(fd protoreflect.FieldDescriptor, t *row.Type, path strin
 		if err != nil {
 			return f, err
 		}
-		if value.absent, err = rd.zero(fd.MapValue(), &value); err != nil {
-			return f, err
-		}
+		// What a message without fields lacks is an error of an entry without value, and not of the table.
+		value.absent, err = rd.zero(fd.MapValue(), &value)
+		value.missing = err != nil
 		if key.absent, err = rd.zero(fd.MapKey(), &key); err != nil {
 			return f, err
 		}
@@ -226,10 +226,9 @@ func (rd reading) zero(fd protoreflect.FieldDescriptor, f *field) (c cells.Cell,
 		}
 		return cells.Cell{B: fd.Default().Bytes()}, nil
 	case nested:
-		// A message that is not there is one without fields: it is read so once, with all defaults.
-		all := reading{defaults: true}
+		// A message that is not there is one without fields: it is read so once.
 		in := input{}
-		own, err := all.message(fd.Message(), f.wants(), f.path)
+		own, err := rd.message(fd.Message(), f.wants(), f.path)
 		if err != nil {
 			return c, err
 		}
