@@ -62,7 +62,7 @@ func cut(s string, n int) string {
 		}
 		b.WriteString(g.Str())
 	}
-	return b.String() + "…"
+	return b.String() + "\u2026"
 }
 
 // widths are those of columns for these rows.

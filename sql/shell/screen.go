@@ -74,16 +74,16 @@ func (s *screen) draw(w, h int) string {
 	b.WriteString(clearBelow)
 	more := ""
 	if len(rows) > page {
-		more = fmt.Sprintf(" · rows %d-%d", s.top+1, s.top+len(shown))
+		more = fmt.Sprintf(" \u00b7 rows %d-%d", s.top+1, s.top+len(shown))
 	}
 	if s.result.dropped > 0 {
-		more += fmt.Sprintf(" · the oldest %s left out", count(s.result.dropped, "row"))
+		more += fmt.Sprintf(" \u00b7 the oldest %s left out", count(s.result.dropped, "row"))
 	}
-	status := fmt.Sprintf(" %s%s · %s", count(int64(len(rows)), "row"), more, count(s.result.changes, "change"))
+	status := fmt.Sprintf(" %s%s \u00b7 %s", count(int64(len(rows)), "row"), more, count(s.result.changes, "change"))
 	if s.status != "" {
-		status += " · " + s.status
+		status += " \u00b7 " + s.status
 	}
-	status += " · q stops, arrows scroll, g top, G end"
+	status += " \u00b7 q stops, arrows scroll, g top, G end"
 	fmt.Fprintf(&b, "\x1b[%d;1H%s%s%s", h, reverse, cut(status+strings.Repeat(" ", max(0, w-width(status))), w), plain)
 	return b.String()
 }

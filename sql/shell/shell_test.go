@@ -230,7 +230,7 @@ func TestPictureFitsTheTerminal(t *testing.T) {
 	r := newResult(1000)
 	for i := range 30 {
 		v := strings.Repeat("x", i)
-		r.apply(row.Insert, v, []string{v, "日本\x1b[31m"})
+		r.apply(row.Insert, v, []string{v, "\u65e5\u672c\x1b[31m"})
 	}
 	s := &screen{cols: columnsOf([]string{"text", "other"}, nil), result: r}
 	picture := s.draw(20, 10)
