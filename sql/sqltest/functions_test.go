@@ -43,7 +43,7 @@ func edges(t *row.Type) []string {
 		name := t.Plain().Nullable(true).Text()
 		return []string{null, "CAST('0' AS " + name + ")", "CAST('" + nines + "' AS " + name + ")", "CAST('-" + nines + "' AS " + name + ")"}
 	case row.KindChar, row.KindVarChar:
-		return []string{"CAST(NULL AS STRING)", "''", "'Ä😀ß %_\\'", "' '"}
+		return []string{"CAST(NULL AS STRING)", "''", "'\u00c4\U0001f600\u00df %_\\'", "' '"}
 	case row.KindBinary, row.KindVarBinary:
 		return []string{"CAST(NULL AS BYTES)", "x''", "x'00FF80'"}
 	case row.KindDate:

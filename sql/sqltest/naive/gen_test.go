@@ -167,7 +167,7 @@ func (g *gen) value(c column) row.Value {
 	case double:
 		return float64(g.r.IntN(9)-4) / 4
 	case str:
-		return g.one("a", "a", "b", "b", "c", "", "ab", "A", "ä%", "x_y")
+		return g.one("a", "a", "b", "b", "c", "", "ab", "A", "\u00e4%", "x_y")
 	case boolean:
 		return g.chance(50)
 	case stamp:
