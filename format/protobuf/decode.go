@@ -426,7 +426,7 @@ func (in *input) fields(m *message, b []byte) {
 func (in *input) field(m *message, f *field, num protowire.Number, typ protowire.Type, b []byte) []byte {
 	if typ == protowire.BytesType || typ == protowire.StartGroupType {
 		var content []byte
-		n := 0
+		var n int
 		if typ == protowire.BytesType {
 			content, n = protowire.ConsumeBytes(b)
 		} else {

@@ -44,7 +44,7 @@ func (d *deriver) message(name string, fields []row.Field, depth int, path strin
 		case t.IsNullable() && t.Kind() != row.KindMap:
 			label = "optional "
 		}
-		text := ""
+		var text string
 		var err error
 		if t.Kind() == row.KindMap {
 			if text, err = d.pair(f, t, depth, at); err != nil {

@@ -159,7 +159,7 @@ func javaName(m protoreflect.MessageDescriptor) string {
 	}
 	name := strings.TrimPrefix(strings.TrimPrefix(string(m.FullName()), string(file.Package())), ".")
 	if o == nil || !o.GetJavaMultipleFiles() {
-		outer := ""
+		var outer string
 		if o != nil && o.JavaOuterClassname != nil {
 			outer = o.GetJavaOuterClassname()
 		} else {
