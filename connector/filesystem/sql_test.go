@@ -2,6 +2,7 @@ package filesystem_test
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -40,8 +41,12 @@ func run(t *testing.T, members int, script string, done func() string) {
 		return p
 	}
 	r := onbroker.Run{Plan: plan, Members: members, Compare: func(map[string][]record.Record) string { return done() }}
-	if err := r.Do(); err != nil {
+	// A failure after the last row was shown may leave a member no time to start again.
+	if err := r.Do(); err != nil && !errors.Is(err, failpoint.ErrInjected) {
 		t.Fatal(err)
+	}
+	if diff := done(); diff != "" {
+		t.Fatal(diff)
 	}
 }
 
@@ -115,7 +120,7 @@ func TestExactlyOnce(t *testing.T) {
 					_, fails = arm(point, 2, 2)
 					arm(failpoint.AfterEndTxn, 4, 6) // for something to begin with
 				} else {
-					_, fails = arm(point, 3, 8)
+					_, fails = arm(point, 3, 4)
 				}
 				dir := t.TempDir()
 				const rows = 1500
