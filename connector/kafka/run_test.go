@@ -17,6 +17,7 @@ import (
 	"github.com/millrace-stream/millrace/connector/kafka"
 	"github.com/millrace-stream/millrace/format"
 	"github.com/millrace-stream/millrace/internal/engine"
+	"github.com/millrace-stream/millrace/internal/testutil"
 	"github.com/millrace-stream/millrace/sql"
 	"github.com/millrace-stream/millrace/statestore/memstore"
 	"github.com/millrace-stream/millrace/txn"
@@ -170,7 +171,7 @@ func (w *world) start(app, text string) *member {
 	ctx, cancel := context.WithCancel(w.t.Context())
 	m := &member{w.t, cancel, make(chan error, 1)}
 	go func() { m.done <- e.Run(ctx) }()
-	w.t.Cleanup(func() { cancel(); m.wait() })
+	w.t.Cleanup(func() { cancel(); _ = m.wait() })
 	return m
 }
 
@@ -195,17 +196,12 @@ func (w *world) finish(app, text string) {
 // await waits until a topic holds what it should.
 func (w *world) await(topic string, want ...string) {
 	w.t.Helper()
-	until := time.Now().Add(patience)
-	for {
-		got := w.texts(topic)
-		if slices.Equal(got, want) {
-			return
+	testutil.Eventually(w.t, patience, func() error {
+		if got := w.texts(topic); !slices.Equal(got, want) {
+			return fmt.Errorf("topic %s holds\n%s\nwant\n%s", topic, strings.Join(got, "\n"), strings.Join(want, "\n"))
 		}
-		if time.Now().After(until) {
-			w.t.Fatalf("topic %s holds\n%s\nwant\n%s", topic, strings.Join(got, "\n"), strings.Join(want, "\n"))
-		}
-		time.Sleep(20 * time.Millisecond)
-	}
+		return nil
+	})
 }
 
 func (w *world) holds(topic string, want ...string) {
