@@ -156,7 +156,7 @@ func (p *planner) changes(n rel.Physical) rel.Physical {
 		case n.Rank:
 			ph.UpsertKeys = append(ph.UpsertKeys, append(slices.Clone(n.Partition), n.Schema().Len()-1))
 		case n.From == 1 && n.To == 1 && n.ToColumn < 0:
-			ph.UpsertKeys = append(ph.UpsertKeys, slices.Clone(n.Partition))
+			ph.UpsertKeys = [][]int{slices.Clone(n.Partition)} // an update puts another row there, with other keys
 		}
 		ph.OrderSensitive = true // ties
 	case *rel.PLimit:
