@@ -60,7 +60,7 @@ func readScript(path, text string, o sql.Options) (*script, error) {
 		return nil, scriptError{list}
 	}
 	if len(sinks) == 0 {
-		return nil, usageError{fmt.Errorf("%s writes nothing: add INSERT INTO a table SELECT ...", path)}
+		return nil, usageError{fmt.Errorf("%s writes nothing: add INSERT INTO a table, with a SELECT", path)}
 	}
 	s.sinks, s.warnings = sinks, list
 	return s, nil

@@ -132,7 +132,7 @@ func settingsOf(path, text string, env parse.Env) (map[string]any, diag.List) {
 		default:
 			v, ok := s.convert(value)
 			if !ok {
-				note("'%s' = '%s' has no effect: it is no value of %s", name, value, s.key)
+				_ = note("'%s' = '%s' has no effect: it is no value of %s", name, value, s.key)
 				continue
 			}
 			values[s.key] = v

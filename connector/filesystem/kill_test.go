@@ -33,9 +33,9 @@ func TestMain(m *testing.M) {
 	if broker := os.Getenv(brokerEnv); broker != "" {
 		if err := child(broker, os.Getenv(scriptEnv)); err != nil {
 			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
+			os.Exit(1) //nolint:forbidigo // of TestMain
 		}
-		os.Exit(0)
+		os.Exit(0) //nolint:forbidigo // of TestMain
 	}
 	testutil.Main(m)
 }

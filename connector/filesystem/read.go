@@ -180,7 +180,7 @@ func (g *reader) line() ([]byte, error) {
 	for {
 		b, err := g.in.ReadSlice('\n')
 		g.at.Offset += int64(len(b))
-		if err == bufio.ErrBufferFull || whole || err == nil && g.openQuote(b) {
+		if errors.Is(err, bufio.ErrBufferFull) || whole || err == nil && g.openQuote(b) {
 			whole = true
 			if g.long = append(g.long, b...); len(g.long) > maxLine {
 				return nil, fmt.Errorf("a line has more than %d MiB: is it a file of this format?", maxLine>>20)
@@ -188,7 +188,7 @@ func (g *reader) line() ([]byte, error) {
 			b = g.long
 		}
 		switch {
-		case err == bufio.ErrBufferFull:
+		case errors.Is(err, bufio.ErrBufferFull):
 			continue
 		case err == nil && g.openQuote(b):
 			continue
@@ -331,7 +331,7 @@ func (g *reader) open(name string) (err error) {
 	if g.info.Size() < g.at.Size {
 		return fmt.Errorf("file %s has %d bytes and had %d when its reading began: a file that the table has must not be changed", path, g.info.Size(), g.at.Size)
 	}
-	var in io.Reader = io.LimitReader(f, g.at.Size)
+	in := io.LimitReader(f, g.at.Size)
 	if strings.HasSuffix(name, ".gz") || name == "." && strings.HasSuffix(g.path, ".gz") {
 		if g.gz, err = gzip.NewReader(in); err != nil {
 			return fmt.Errorf("decompress file %s: %w", path, err)

@@ -1,5 +1,5 @@
 // Package print is the connector of tables whose rows are printed, one a line.
-package print //nolint:predeclared // the name of the connector
+package print //nolint:predeclared,forbidigo // the name of the connector
 
 import (
 	"context"

@@ -1,4 +1,4 @@
-package print //nolint:predeclared // the name of the connector
+package print //nolint:predeclared,forbidigo // the name of the connector
 
 import (
 	"math/big"

@@ -53,16 +53,16 @@ var ErrState = errors.New("the state of the query is larger than it may be")
 
 // run is one run.
 type run struct {
-	o       Options
-	sub     *task.SubTopology
-	task    *task.Task
-	state   *statestore.State
-	store   *memstore.Store
-	calls   calls
-	inputs  map[string]int // by topic
-	at      map[record.TopicPartition]int64
-	ends    map[record.TopicPartition]int64 // last stable offsets as last seen
-	epoch   uint64
+	o      Options
+	sub    *task.SubTopology
+	task   *task.Task
+	state  *statestore.State
+	store  *memstore.Store
+	calls  calls
+	inputs map[string]int // by topic
+	at     map[record.TopicPartition]int64
+	ends   map[record.TopicPartition]int64 // last stable offsets as last seen
+	epoch  uint64
 }
 
 // Run runs until all inputs have ended, ctx is done, or something fails. The error of a ctx that was cancelled is its

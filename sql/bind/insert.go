@@ -224,11 +224,11 @@ func (b *binder) lateSink(scan *rel.Scan, to string, timed bool, at ast.Span) *r
 		return nil
 	}
 	t := b.session.Store.Table(p)
-	switch {
-	case t == nil:
+	switch t {
+	case nil:
 		b.unknownTable(name, p)
 		return nil
-	case t == from:
+	case from:
 		b.errorf(at, "E2132", "table %q has itself as '%s': its late rows would come again, and be late again", from.Path.Name, rel.LateRecords)
 		return nil
 	}

@@ -350,7 +350,7 @@ func (p *planner) inValue(in rel.Node, s *rel.Subquery, not bool) (rel.Node, rel
 	literal := func(v uint64, text string) rel.Expr {
 		return rel.NewLiteral(truth, fn.Const{X: v}, text, s.At)
 	}
-	found, ok := add(rel.Left, newProject(distinct, append(exprs, literal(1, "TRUE")), append(slices.Clone(qs.Names[:k]), "found"), s.At),
+	found, ok := add(rel.Left, newProject(distinct, append(slices.Clone(exprs), literal(1, "TRUE")), append(slices.Clone(qs.Names[:k]), "found"), s.At),
 		func(cols []rel.Expr) (rel.Expr, bool) { return p.equals(s, cols) })
 	if !ok {
 		return nil, nil

@@ -270,7 +270,7 @@ func (f *fakeTerminal) Read(p []byte) (int, error) {
 	if strings.Contains(f.String(), f.want) {
 		return copy(p, "q"), nil
 	}
-	time.Sleep(time.Millisecond) // as the terminal waits for a key
+	<-time.After(time.Millisecond) // as the terminal waits for a key
 	return 0, nil
 }
 

@@ -397,7 +397,7 @@ func plainTime(text string) string {
 }
 
 func (r *testRun) pass(text string) error {
-	ms := int64(0)
+	var ms int64
 	if rest, ok := strings.CutPrefix(text, "+"); ok {
 		d, err := row.ParseDuration(rest)
 		if err != nil {

@@ -112,11 +112,11 @@ func TestSQLStartsAndMetadata(t *testing.T) {
 	out := b.CreateTopic(t, 3, nil)
 	var text strings.Builder
 	for name, options := range map[string]string{
-		"grp":  "'properties.group.id' = 'GROUP', 'properties.auto.offset.reset' = 'latest', 'scan.bounded.mode' = 'latest-offset'",
+		"grp":    "'properties.group.id' = 'GROUP', 'properties.auto.offset.reset' = 'latest', 'scan.bounded.mode' = 'latest-offset'",
 		"nobody": "'properties.group.id' = 'GROUP-nobody', 'properties.auto.offset.reset' = 'earliest', 'scan.bounded.mode' = 'group-offsets'",
-		"ts":   "'scan.startup.mode' = 'timestamp', 'scan.startup.timestamp-millis' = '2000', 'scan.bounded.mode' = 'timestamp', 'scan.bounded.timestamp-millis' = '3000'",
-		"offs": "'scan.startup.mode' = 'specific-offsets', 'scan.startup.specific-offsets' = 'partition:0,offset:3', 'scan.bounded.mode' = 'specific-offsets', 'scan.bounded.specific-offsets' = 'partition:0,offset:4'",
-		"last": "'scan.startup.mode' = 'latest-offset', 'scan.bounded.mode' = 'latest-offset'",
+		"ts":     "'scan.startup.mode' = 'timestamp', 'scan.startup.timestamp-millis' = '2000', 'scan.bounded.mode' = 'timestamp', 'scan.bounded.timestamp-millis' = '3000'",
+		"offs":   "'scan.startup.mode' = 'specific-offsets', 'scan.startup.specific-offsets' = 'partition:0,offset:3', 'scan.bounded.mode' = 'specific-offsets', 'scan.bounded.specific-offsets' = 'partition:0,offset:4'",
+		"last":   "'scan.startup.mode' = 'latest-offset', 'scan.bounded.mode' = 'latest-offset'",
 	} {
 		in := b.CreateTopic(t, 1, nil)
 		var rs []*kgo.Record

@@ -32,7 +32,7 @@ func (e *eval) aggregate(n *rel.Aggregate) bag {
 			columns = append(columns, n.Groups[i])
 		}
 		add := func(g *group, props []row.Value) {
-			v := make([]row.Value, len(n.Groups))
+			v := slices.Grow([]row.Value(nil), len(n.Groups)+len(n.Aggs)+len(props))[:len(n.Groups)]
 			for k, i := range set {
 				v[i] = g.key[k]
 			}
@@ -43,7 +43,8 @@ func (e *eval) aggregate(n *rel.Aggregate) bag {
 			for i := range n.Aggs {
 				v = append(v, e.call1(&n.Aggs[i], g.rows, in.inOrder, &ctx))
 			}
-			out.rows = append(out.rows, tuple{append(v, props...), line})
+			v = append(v, props...)
+			out.rows = append(out.rows, tuple{v, line})
 		}
 		if n.Window == nil {
 			for _, g := range by(in.rows, columns) {

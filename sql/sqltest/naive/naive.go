@@ -520,7 +520,7 @@ func byKeys(keys []rel.SortKey) func(a, b tuple) int {
 	return func(a, b tuple) int {
 		for _, k := range keys {
 			x, y := a.v[k.Column], b.v[k.Column]
-			c := 0
+			var c int
 			switch {
 			case x == nil && y == nil:
 				continue
