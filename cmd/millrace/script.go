@@ -196,13 +196,18 @@ func (c *scriptCall) Topics(settings map[string]string) (topics map[string]int, 
 	if err != nil {
 		return nil, err
 	}
-	topics = map[string]int{}
+	return othersTopics(all, c.config.App.ID), nil
+}
+
+// othersTopics are the topics, with their partitions, that are neither the cluster's own nor the app's.
+func othersTopics(all map[string]txn.TopicInfo, app string) map[string]int {
+	topics := map[string]int{}
 	for name, t := range all {
-		if !strings.HasPrefix(name, "__") && !ownTopic(c.config.App.ID, name) {
+		if !strings.HasPrefix(name, "__") && !ownTopic(app, name) {
 			topics[name] = int(t.Partitions)
 		}
 	}
-	return topics, nil
+	return topics
 }
 
 // ownTopic says that a topic is one that the app makes for itself.

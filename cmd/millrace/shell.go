@@ -120,7 +120,7 @@ func (c *shellCall) run() (err error) {
 	files := loaded.Args
 	interactive := len(files) == 0 && len(statements) == 0 && term.IsTerminal(int(os.Stdin.Fd()))
 	o := shell.Options{
-		SQL: sql.Options{Env: environment(c.environ), Connectors: connectors(), BadInput: library.DecodePolicy(c.config)},
+		SQL: sql.Options{Env: environment(c.environ), Connectors: connectorsOn(c), BadInput: library.DecodePolicy(c.config)},
 		Out: c.cmd.OutOrStdout(), Err: c.cmd.ErrOrStderr(), Form: form,
 		Query: c.query, Insert: c.insert,
 		Interruptible: func(ctx context.Context) (context.Context, context.CancelFunc) {
@@ -234,6 +234,16 @@ func (c *shellCall) cluster(ctx context.Context, settings map[string]string) (*t
 	}
 	c.clusters[key.String()] = k
 	return k, nil
+}
+
+// Topics is of connector.Cluster: which topics there are, for patterns.
+func (c *shellCall) Topics(settings map[string]string) (map[string]int, error) {
+	k, err := c.cluster(c.cmd.Context(), settings)
+	if err != nil {
+		return nil, err
+	}
+	all, err := k.AllTopics(c.cmd.Context())
+	return othersTopics(all, c.config.App.ID), err
 }
 
 // prepare makes the topics of an app on the embedded broker.

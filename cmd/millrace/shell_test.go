@@ -26,11 +26,13 @@ func TestShellInsertsAndAsks(t *testing.T) {
 		"-e", ordersTable,
 		"-e", "INSERT INTO orders VALUES (1, 'ann'), (9007199254740993, NULL);",
 		"-e", "INSERT INTO orders VALUES (3, 'ann');",
-		"-e", "SET 'execution.runtime-mode' = 'batch'; SELECT who, COUNT(*) AS n, MAX(id) AS top FROM orders GROUP BY who;"}
+		"-e", "SET 'execution.runtime-mode' = 'batch'; SELECT who, COUNT(*) AS n, MAX(id) AS top FROM orders GROUP BY who;",
+		"-e", `CREATE TABLE like_orders (id BIGINT) WITH ('connector' = 'kafka', 'topic-pattern' = 'ord.*', 'format' = 'json', 'scan.startup.mode' = 'earliest-offset');
+			SELECT COUNT(*) AS all_of_them FROM like_orders;`}
 	if code := run(t.Context(), args, nil, &out, &errs); code != 0 {
 		t.Fatalf("exit code %d: %s", code, errs.String())
 	}
-	for _, want := range []string{`{"who":"ann","n":2,"top":3}`, `{"who":null,"n":1,"top":9007199254740993}`} {
+	for _, want := range []string{`{"who":"ann","n":2,"top":3}`, `{"who":null,"n":1,"top":9007199254740993}`, `{"all_of_them":3}`} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("the result has no %s:\n%s", want, out.String())
 		}
