@@ -405,6 +405,10 @@ func (c *TransformContext[T, R]) Store(s StoreSpec) (spec statestore.Spec, open 
 	return spec, open
 }
 
+// Sweep removes in the background, as TTL says it, what has expired in a store of stamped values that this subtask has
+// opened. Reads must leave out what has expired and is still there: see statestore.Expired.
+func (c *TransformContext[T, R]) Sweep(ttl TTL, s *statestore.Sweep) { c.b.sweep(c.n, ttl, s) }
+
 // Transform runs an operator with one input or several. setup runs once in each subtask, where it opens stores and sets
 // the callbacks, and once while the topology is built, to declare them; it must do nothing else there. An operator
 // without stores, OnWatermark and OnTime needs no id. Flink: transform, MultipleInputStreamOperator.

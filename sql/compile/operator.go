@@ -3,6 +3,7 @@ package compile
 import (
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/millrace-stream/millrace/connector"
 	"github.com/millrace-stream/millrace/processor"
@@ -67,15 +68,14 @@ type opContext struct {
 }
 
 func (o *opContext) Store(s exec.StoreSpec) (statestore.Spec, bool) {
-	if s.Kind == statestore.KindTable || s.Kind == statestore.KindMap {
-		// No operator forgets by time yet (see plan.NoTTL), so the changelog must not either, or a restore would have less than
-		// was there.
-		s.Life = 0
-	}
 	return o.ctx.Store(processor.StoreSpec{Name: s.Name, Kind: s.Kind, Key: s.Key, Value: s.Value, Life: s.Life, Windows: s.Windows})
 }
 
 func (o *opContext) State() *statestore.State { return o.ctx.State() }
+
+func (o *opContext) Sweep(life time.Duration, s *statestore.Sweep) {
+	o.ctx.Sweep(processor.TTL{After: life}, s)
+}
 
 func (o *opContext) Env() *fn.Env { return o.env }
 

@@ -61,6 +61,8 @@ type Context interface {
 	// constructors want together with State.
 	Store(s StoreSpec) (spec statestore.Spec, open bool)
 	State() *statestore.State
+	// Sweep removes in the background what has lived life since its last write.
+	Sweep(life time.Duration, s *statestore.Sweep)
 	// Env is that of the expressions: Now and Watermark are up to date.
 	Env() *fn.Env
 	// Emit sends a row on: Kind and Time of it are set by the caller. It may be used again after the call.
@@ -86,7 +88,7 @@ type StoreSpec struct {
 	Kind statestore.Kind
 	// Key and Value are the schemas of the codecs.
 	Key, Value string
-	// Life of entries after their last write, of window stores and state with a TTL; 0 = they stay.
+	// Life of windows after their last write, of window stores.
 	Life time.Duration
 	// Windows says how windows lie, of a windows store.
 	Windows string

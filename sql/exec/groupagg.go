@@ -165,11 +165,11 @@ type groups struct {
 	in       *row.Layout
 	retracts bool
 	sets     []set
-	distinct []*statestore.Map[string, string, counts]
+	distinct []*mapState[counts]
 	// values has, for Ordered aggregates, the call's number and a value -> how often; rows has, for Replay, a sequence number
 	// -> a packed row.
-	values  *statestore.Map[string, string, int64]
-	rows    *statestore.Map[string, string, packed]
+	values  *mapState[int64]
+	rows    *mapState[packed]
 	orders  []*row.KeyEncoder // by call, for Ordered
 	ofArg   []*row.Layout     // by call: the layout that its order decodes to
 	argRow  []*row.Row
@@ -248,7 +248,7 @@ type groupAgg struct {
 	n             *rel.PGroupAgg
 	out           *row.Layout
 	keys          *row.KeyEncoder
-	main          *statestore.Table[string, fn.State]
+	main          *valueState[fn.State]
 	from          *row.Layout
 	partials      *partials // nil = rows are no accumulators
 	before, after *row.Row  // the result
@@ -407,7 +407,7 @@ func (o *groups) countDistinct(g statestore.Group, k string, r *row.Row, by int6
 			copy(n, was.N)
 		}
 		o.changed[i] = 0
-		any := false
+		any, taken := false, false
 		for j := range o.agg.calls {
 			a := &o.agg.calls[j]
 			if a.distinct != i || a.filter != nil && !a.filter(r) {
@@ -415,6 +415,7 @@ func (o *groups) countDistinct(g statestore.Group, k string, r *row.Row, by int6
 			}
 			before := n[a.bit]
 			n[a.bit] = max(0, before+by)
+			taken = true
 			if (before == 0) != (n[a.bit] == 0) {
 				o.changed[i] |= 1 << uint(a.bit)
 			}
@@ -423,7 +424,7 @@ func (o *groups) countDistinct(g statestore.Group, k string, r *row.Row, by int6
 			any = any || c != 0
 		}
 		switch {
-		case any && (o.retracts || o.changed[i] != 0): // without withdrawals it only matters that it is there
+		case any && (o.retracts || o.changed[i] != 0 || taken && o.distinct[i].life > 0): // without withdrawals it only matters that it is there, and since when
 			o.distinct[i].Put(g, k, view(o.mapKey), counts{slices.Clone(n)})
 		case !any && was != nil:
 			o.distinct[i].Delete(g, k, view(o.mapKey))

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"math"
 	"testing"
+	"time"
 
 	"github.com/millrace-stream/millrace/processor"
 	"github.com/millrace-stream/millrace/row"
@@ -131,13 +132,14 @@ func (h *harnessContext) Store(s StoreSpec) (statestore.Spec, bool) {
 	name := "op/" + s.Name
 	return statestore.Spec{Name: name, ID: statestore.StoreID(name), Kind: s.Kind, Expiring: s.Life > 0 || s.Kind.Windowed(), Life: s.Life, Windows: s.Windows}, true
 }
-func (h *harnessContext) State() *statestore.State          { return h.state }
-func (h *harnessContext) Env() *fn.Env                      { return &h.env }
-func (h *harnessContext) Group(key []byte) statestore.Group { return processor.KeyGroup(key) }
-func (h *harnessContext) Watermark() int64                  { return h.wm }
-func (h *harnessContext) Due(at int64)                      { h.dueAt = min(h.dueAt, at) }
-func (h *harnessContext) DueProcessing(at int64)            { h.dueProc = min(h.dueProc, at) }
-func (h *harnessContext) Late(int, *row.Row)                { h.late++ }
+func (h *harnessContext) State() *statestore.State               { return h.state }
+func (h *harnessContext) Sweep(time.Duration, *statestore.Sweep) {}
+func (h *harnessContext) Env() *fn.Env                           { return &h.env }
+func (h *harnessContext) Group(key []byte) statestore.Group      { return processor.KeyGroup(key) }
+func (h *harnessContext) Watermark() int64                       { return h.wm }
+func (h *harnessContext) Due(at int64)                           { h.dueAt = min(h.dueAt, at) }
+func (h *harnessContext) DueProcessing(at int64)                 { h.dueProc = min(h.dueProc, at) }
+func (h *harnessContext) Late(int, *row.Row)                     { h.late++ }
 func (h *harnessContext) Emit(r *row.Row) error {
 	h.emitted++
 	if h.then != nil {
@@ -164,7 +166,7 @@ func (h *harnessContext) Atomic(_ statestore.Group, _ int64, _ []byte, f func() 
 	return err
 }
 
-// table is a node that gives rows of these columns: names and types by turns.
+// valueState is a node that gives rows of these columns: names and types by turns.
 func table(columns ...any) rel.Physical {
 	var names []string
 	var types []*row.Type

@@ -49,7 +49,7 @@ type joinSide struct {
 	l     *row.Layout
 	keys  *row.KeyEncoder
 	id    *row.KeyEncoder // tells rows of a key apart; nil = there is one row for a key
-	rows  *statestore.Map[string, string, sideRow]
+	rows  *mapState[sideRow]
 	outer bool // its rows come out without a match too
 	row   *row.Row
 	buf   []byte
@@ -362,7 +362,7 @@ type notIn struct {
 	c     Context
 	n     *rel.PJoin
 	sides [2]joinSide
-	all   *statestore.Table[string, counts] // rows of the right side, of them with NULL
+	all   *valueState[counts] // rows of the right side, of them with NULL
 	both  *row.Layout
 	cond  func(r *row.Row) bool
 	pair  *row.Row

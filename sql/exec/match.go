@@ -24,8 +24,8 @@ type match struct {
 	in, out *row.Layout
 	keys    *row.KeyEncoder
 	waiting *timedRows
-	states  *statestore.Table[string, packed]
-	events  *statestore.Map[string, string, packed]
+	states  *valueState[packed]
+	events  *mapState[packed]
 	machine *nfa.Machine
 	names   []string // of the automaton's stages
 	conds   []*patternExpr

@@ -144,7 +144,7 @@ type overTime struct {
 	calls   *overCalls
 	waiting *timedRows
 	past    *timedRows // rows that frames and LAG still need
-	main    *statestore.Table[string, fn.State]
+	main    *valueState[fn.State]
 	word    int
 	key     []byte
 
@@ -416,7 +416,7 @@ type overColumn struct {
 	in    *row.Layout
 	keys  *row.KeyEncoder
 	calls *overCalls
-	rows  *statestore.Map[string, string, packed]
+	rows  *mapState[packed]
 	out   *row.Layout
 	key   []byte
 	at    []byte

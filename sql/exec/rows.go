@@ -19,7 +19,7 @@ type normalize struct {
 	n    *rel.PNormalize
 	l    *row.Layout
 	keys *row.KeyEncoder
-	main *statestore.Table[string, packed]
+	main *valueState[packed]
 	old  *row.Row
 	key  []byte
 }
@@ -79,7 +79,7 @@ type materialize struct {
 	c    Context
 	l    *row.Layout
 	keys *row.KeyEncoder
-	rows *statestore.Map[string, string, packed]
+	rows *mapState[packed]
 	old  *row.Row
 	key  []byte
 	buf  []byte
@@ -143,7 +143,7 @@ type setCount struct {
 	n    *rel.PSetCount
 	l    *row.Layout
 	keys *row.KeyEncoder
-	main *statestore.Table[string, counts]
+	main *valueState[counts]
 	key  []byte
 }
 

@@ -57,8 +57,8 @@ type sessions struct {
 	win    windowing
 	in     *row.Layout
 	keys   *row.KeyEncoder
-	open   *statestore.Table[string, spans]
-	rows   *statestore.Map[string, string, packed]
+	open   *valueState[spans]
+	rows   *mapState[packed]
 	timers *statestore.Timers[string]
 	key    []byte
 	at     []byte

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
-	"time"
 	"unsafe"
 
 	"github.com/millrace-stream/millrace/row"
@@ -225,25 +224,6 @@ func (number) Flat() bool { return true }
 // Schema is of statestore.Codec.
 func (number) Schema() string { return "count" }
 
-// openTable opens a store of one value by key; nil at plan time. life 0 = entries stay.
-func openTable[V any](c Context, name string, keys statestore.KeyCodec[string], values statestore.Codec[V], life time.Duration) (*statestore.Table[string, V], error) {
-	spec, open := c.Store(StoreSpec{Name: name, Kind: statestore.KindTable, Key: keys.Schema(), Value: values.Schema(), Life: life})
-	if !open {
-		return nil, nil
-	}
-	return statestore.NewTable(c.State(), spec, keys, values)
-}
-
-// openMap opens a store of an ordered map by key; nil at plan time.
-func openMap[V any](c Context, name string, keys, mapKeys statestore.KeyCodec[string], values statestore.Codec[V], life time.Duration) (*statestore.Map[string, string, V], error) {
-	schema := keys.Schema() + " -> " + mapKeys.Schema()
-	spec, open := c.Store(StoreSpec{Name: name, Kind: statestore.KindMap, Key: schema, Value: values.Schema(), Life: life})
-	if !open {
-		return nil, nil
-	}
-	return statestore.NewMap(c.State(), spec, keys, mapKeys, values)
-}
-
 // beyond is behind all sequence numbers.
 const beyond = "\xff\xff\xff\xff\xff\xff\xff\xff\xff"
 
@@ -257,7 +237,7 @@ func nextSeq(dst []byte, last string, any bool) []byte {
 }
 
 // behindEqual appends to a map key the sequence number that puts it behind all that begin with it.
-func behindEqual[V any](m *statestore.Map[string, string, V], g statestore.Group, k string, at []byte) []byte {
+func behindEqual[V any](m *mapState[V], g statestore.Group, k string, at []byte) []byte {
 	n := len(at)
 	last, v := m.Before(g, k, view(append(at, beyond...)))
 	return nextSeq(at[:n], last, v != nil && len(last) == n+8 && last[:n] == string(at[:n]))

@@ -14,7 +14,7 @@ import (
 type timedRows struct {
 	l      *row.Layout
 	keys   *row.KeyEncoder
-	rows   *statestore.Map[string, string, sideRow]
+	rows   *mapState[sideRow]
 	timers *statestore.Timers[string]
 	row    *row.Row
 	at     []byte
@@ -405,8 +405,8 @@ type timeSort struct {
 	n    *rel.PTimeSort
 	l    *row.Layout
 	sort *row.KeyEncoder
-	rows *statestore.Map[string, string, packed]
-	last *statestore.Table[string, int64]
+	rows *mapState[packed]
+	last *valueState[int64]
 	word int
 	at   []byte
 	row  *row.Row

@@ -26,7 +26,7 @@ type topN struct {
 	in, out *row.Layout
 	keys    *row.KeyEncoder
 	sort    *row.KeyEncoder
-	rows    *statestore.Map[string, string, packed]
+	rows    *mapState[packed]
 	key     []byte
 	at      []byte
 	buf     []byte
@@ -275,7 +275,7 @@ type dedup struct {
 	n      *rel.PDedup
 	l      *row.Layout
 	keys   *row.KeyEncoder
-	rows   *statestore.Table[string, packed]
+	rows   *valueState[packed]
 	timers *statestore.Timers[string]
 	old    *row.Row
 	word   int

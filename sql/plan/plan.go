@@ -65,8 +65,6 @@ type planner struct {
 	late map[*catalog.Table][]string
 	// drops has the tables above which an operator drops late rows.
 	drops map[*catalog.Table]bool
-	// ttlAsked says that a setting or a hint gives state a time to live.
-	ttlAsked bool
 }
 
 // info is what the planner knows of a physical node beside its traits.
@@ -99,14 +97,13 @@ func (p *planner) without(rule string) bool { return p.opts.Without[rule] }
 
 // ttl is the time after which state is forgotten: that of a hint, else table.exec.state.ttl; 0 = never.
 func (p *planner) ttl(hint *time.Duration) time.Duration {
+	if hint != nil {
+		return *hint
+	}
 	d, err := row.ParseDuration(p.opts.Config["table.exec.state.ttl"])
-	switch {
-	case hint != nil:
-		d = *hint
-	case err != nil:
+	if err != nil {
 		return 0
 	}
-	p.ttlAsked = p.ttlAsked || d > 0
 	return d
 }
 

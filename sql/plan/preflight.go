@@ -18,7 +18,6 @@ const (
 	SingleSubtask  = "W15" // all rows go through one subtask
 	ArrivalOrder   = "W16" // the result depends on the order of arrival
 	NoWatermark    = "W18" // a table with times has no watermark, and what reads it keeps state for ever or goes by processing time
-	NoTTL          = "W19" // a time to live of state that is not kept to yet
 	NeverLate      = "W17" // late rows are asked for where no operator drops any
 )
 
@@ -41,9 +40,6 @@ func (p *planner) preflight(plan *rel.Plan) {
 	seen := map[rel.Physical]bool{}
 	for _, s := range plan.Sinks {
 		p.look(s, seen)
-	}
-	if p.ttlAsked {
-		p.warn(plan.Sinks[0].At(), NoTTL, "'table.exec.state.ttl' and STATE_TTL have no effect yet: state is kept for ever; windows, interval joins and temporal joins forget by themselves")
 	}
 	if !slices.ContainsFunc(p.warnings, func(w rel.Warning) bool {
 		return w.Code == ProcessingTime || w.Code == Unbounded || w.Code == UnboundedJoin
