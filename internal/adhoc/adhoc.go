@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math"
 	"slices"
 	"sync"
@@ -58,7 +59,7 @@ type run struct {
 	task   *task.Task
 	state  *statestore.State
 	store  *memstore.Store
-	calls  calls
+	calls  *engine.Calls
 	inputs map[string]int // by topic
 	at     map[record.TopicPartition]int64
 	ends   map[record.TopicPartition]int64 // last stable offsets as last seen
@@ -78,9 +79,8 @@ func Run(ctx context.Context, o Options) error {
 	if err != nil {
 		return err
 	}
-	r := &run{o: o, sub: sub, inputs: map[string]int{}, at: map[record.TopicPartition]int64{}, ends: map[record.TopicPartition]int64{}}
-	r.calls.start()
-	defer r.calls.end()
+	r := &run{o: o, sub: sub, calls: engine.NewCalls(), inputs: map[string]int{}, at: map[record.TopicPartition]int64{}, ends: map[record.TopicPartition]int64{}}
+	defer r.calls.End(slog.Default())
 	if err := r.open(ctx); err != nil {
 		return err
 	}
@@ -121,7 +121,7 @@ func (r *run) open(ctx context.Context) error {
 	r.store = memstore.New()
 	r.state = statestore.NewState(r.store, statestore.StateOptions{})
 	now := time.Now().UnixMilli()
-	env := task.Env{Subtask: record.SubtaskID{}, Parallelism: 1, State: r.state, Now: now, Go: r.calls.run}
+	env := task.Env{Subtask: record.SubtaskID{}, Parallelism: 1, State: r.state, Now: now, Go: r.calls.Run}
 	progress := &task.Progress{}
 	if r.o.Cluster == nil && Reads(r.sub) {
 		return errors.New("read topics: no brokers are known")
@@ -243,7 +243,7 @@ func (r *run) loop(ctx context.Context) error {
 				if err := r.enqueue(fetched); err != nil {
 					return err
 				}
-			case <-r.calls.wake:
+			case <-r.calls.Wake():
 			case <-tick.C:
 			case <-ctx.Done():
 				return context.Cause(ctx)
@@ -352,34 +352,4 @@ func (r *run) commit(ctx context.Context) error {
 		r.o.Progress(p)
 	}
 	return nil
-}
-
-// calls are what operators do beside the loop.
-type calls struct {
-	ctx    context.Context
-	cancel context.CancelFunc
-	wg     sync.WaitGroup
-	wake   chan struct{}
-}
-
-func (c *calls) start() {
-	c.ctx, c.cancel = context.WithCancel(context.Background())
-	c.wake = make(chan struct{}, 1)
-}
-
-func (c *calls) run(timeout time.Duration, f func(ctx context.Context, wait task.Wait)) {
-	c.wg.Go(func() {
-		ctx, cancel := context.WithTimeout(c.ctx, timeout)
-		defer cancel()
-		f(ctx, func(ctx context.Context, d time.Duration) error { return txn.Sleep(ctx, d) })
-		select {
-		case c.wake <- struct{}{}:
-		default:
-		}
-	})
-}
-
-func (c *calls) end() {
-	c.cancel()
-	c.wg.Wait()
 }

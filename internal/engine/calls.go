@@ -9,21 +9,23 @@ import (
 	"github.com/millrace-stream/millrace/internal/task"
 )
 
-// calls are what the operators of one life do beside the loop (task.Env.Go). How many run at a time is up to the
+// Calls are what the operators of one life do beside the loop (task.Env.Go). How many run at a time is up to the
 // operators, each of which has a capacity.
-type calls struct {
+type Calls struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
-	wake   chan struct{} // a call has ended
+	wake   chan struct{}
 }
 
-func newCalls() *calls {
+// NewCalls has no call yet.
+func NewCalls() *Calls {
 	ctx, cancel := context.WithCancel(context.Background())
-	return &calls{ctx: ctx, cancel: cancel, wake: make(chan struct{}, 1)}
+	return &Calls{ctx: ctx, cancel: cancel, wake: make(chan struct{}, 1)}
 }
 
-func (c *calls) run(timeout time.Duration, f func(ctx context.Context, wait task.Wait)) {
+// Run is task.Env.Go.
+func (c *Calls) Run(timeout time.Duration, f func(ctx context.Context, wait task.Wait)) {
 	c.wg.Go(func() {
 		ctx, cancel := context.WithTimeout(c.ctx, timeout)
 		defer cancel()
@@ -34,6 +36,9 @@ func (c *calls) run(timeout time.Duration, f func(ctx context.Context, wait task
 		}
 	})
 }
+
+// Wake gets a value when a call has ended.
+func (c *Calls) Wake() <-chan struct{} { return c.wake }
 
 // waitFor is task.Wait.
 func waitFor(ctx context.Context, d time.Duration) error {
@@ -50,8 +55,8 @@ func waitFor(ctx context.Context, d time.Duration) error {
 // callsEnd is how long the end of a life waits for calls that do not mind that their context has ended.
 const callsEnd = 5 * time.Second
 
-// end ends all calls.
-func (c *calls) end(log *slog.Logger) {
+// End ends all calls. It waits some seconds for those that do not mind that their context has ended.
+func (c *Calls) End(log *slog.Logger) {
 	c.cancel()
 	done := make(chan struct{})
 	go func() { c.wg.Wait(); close(done) }()

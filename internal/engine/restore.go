@@ -797,8 +797,8 @@ func (l *life) build(ctx context.Context, rec *txn.EpochRecord, progress *task.P
 	for _, o := range s.sub.outputs {
 		env.Outputs = append(env.Outputs, task.EnvOutput{Topic: o.topic, Partitions: o.partitions, MaxRecordBytes: o.maxRecord, TimestampBefore: o.before, TimestampAfter: o.after})
 	}
-	l.calls = newCalls()
-	env.Go = l.calls.run
+	l.calls = NewCalls()
+	env.Go = l.calls.Run
 	if err := l.ends(ctx, &env); err != nil {
 		return err
 	}

@@ -279,7 +279,7 @@ type life struct {
 	store    statestore.Store
 	state    *statestore.State
 	task     *task.Task
-	calls    *calls
+	calls    *Calls
 	inbox    *inbox
 	tps      []record.TopicPartition         // all partitions, as fetched
 	waiting  map[record.TopicPartition]int64 // those not fetched yet, and where: see task.Awaits
@@ -323,7 +323,7 @@ func (l *life) close() {
 		l.producer.Close()
 	}
 	if l.calls != nil {
-		l.calls.end(l.log)
+		l.calls.End(l.log)
 	}
 	if l.task != nil {
 		st := l.task.Stats()
@@ -459,7 +459,7 @@ func (l *life) loop() error {
 		timer.Reset(max(until.Sub(now), 0))
 		select {
 		case <-l.inbox.ready:
-		case <-l.calls.wake:
+		case <-l.calls.Wake():
 		case q := <-s.queries:
 			l.serve(q)
 		case <-timer.C:
