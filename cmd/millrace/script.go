@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -183,11 +184,7 @@ func (c *scriptCall) Topics(settings map[string]string) (topics map[string]int, 
 	if err != nil {
 		return nil, err
 	}
-	kafka, err := library.KafkaOptions(loaded.Config, nil, slog.New(slog.DiscardHandler))
-	if err != nil {
-		return nil, err
-	}
-	cluster, err := txn.Connect(c.cmd.Context(), kafka)
+	cluster, err := connect(c.cmd.Context(), loaded.Config)
 	if err != nil {
 		return nil, err
 	}
@@ -197,6 +194,15 @@ func (c *scriptCall) Topics(settings map[string]string) (topics map[string]int, 
 		return nil, err
 	}
 	return othersTopics(all, c.config.App.ID), nil
+}
+
+// connect connects to the cluster of a configuration, in silence.
+func connect(ctx context.Context, cfg configs.Config) (*txn.Cluster, error) {
+	kafka, err := library.KafkaOptions(cfg, nil, slog.New(slog.DiscardHandler))
+	if err != nil {
+		return nil, err
+	}
+	return txn.Connect(ctx, kafka)
 }
 
 // othersTopics are the topics, with their partitions, that are neither the cluster's own nor the app's.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"maps"
 	"os"
 	"os/signal"
@@ -224,11 +223,7 @@ func (c *shellCall) cluster(ctx context.Context, settings map[string]string) (*t
 	if len(cfg.Brokers) == 0 {
 		return nil, errors.New("no brokers are known: set 'properties.bootstrap.servers' in the table, --brokers or MILLRACE_BROKERS; --embedded needs none")
 	}
-	kafka, err := library.KafkaOptions(cfg, nil, slog.New(slog.DiscardHandler))
-	if err != nil {
-		return nil, err
-	}
-	k, err := txn.Connect(ctx, kafka)
+	k, err := connect(ctx, cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -347,11 +342,7 @@ func (c *shellCall) insert(ctx context.Context, app *sql.App, config map[string]
 func (c *shellCall) remove(ctx context.Context, cfg configs.Config) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
-	kafka, err := library.KafkaOptions(cfg, nil, slog.New(slog.DiscardHandler))
-	if err != nil {
-		return err
-	}
-	cluster, err := txn.Connect(ctx, kafka)
+	cluster, err := connect(ctx, cfg)
 	if err != nil {
 		return err
 	}
