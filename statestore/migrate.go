@@ -3,6 +3,7 @@ package statestore
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 	"strings"
@@ -59,6 +60,9 @@ func Migrate[Old, New any](f func(Old) (New, error)) Migration {
 // Schema is the form that the values to be migrated have.
 func (m Migration) Schema() string { return m.schema }
 
+// Types are those of the values that it reads and makes.
+func (m Migration) Types() (from, to reflect.Type) { return m.from, m.to }
+
 // MigrationError is what a state panics with when a Migration failed: the record that is processed fails, and goes by
 // its operator's policy.
 type MigrationError struct {
@@ -81,12 +85,24 @@ func Migrating[V any](codec Codec[V], migrations ...Migration) (Codec[V], error)
 	if len(migrations) == 0 {
 		return codec, nil
 	}
-	last := reflect.TypeFor[V]()
+	c := &migratingCodec[V]{Codec: codec}
+	for _, m := range migrations {
+		c.schemas = append(c.schemas, m.schema)
+	}
+	var err error
+	if c.paths, err = pathsTo(reflect.TypeFor[V](), codec.Schema(), migrations); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// pathsTo are the chains of migrations from each of them to a type, whose values are written as schema.
+func pathsTo(last reflect.Type, schema string, migrations []Migration) (paths [][]Migration, err error) {
 	for i, m := range migrations {
 		if m.err != nil {
 			return nil, m.err
 		}
-		if m.schema == codec.Schema() {
+		if m.schema == schema {
 			return nil, fmt.Errorf("migrate %s to %s: %s and %s are written in the same form (%s), so that their values cannot be told apart", m.from, m.to, m.from, last, m.schema)
 		}
 		for _, other := range migrations[:i] {
@@ -95,13 +111,11 @@ func Migrating[V any](codec Codec[V], migrations ...Migration) (Codec[V], error)
 			}
 		}
 	}
-	c := &migratingCodec[V]{Codec: codec}
-	for i, m := range migrations {
-		c.schemas = append(c.schemas, m.schema)
+	for i := range migrations {
 		var path []Migration
 		for at := i; ; {
 			if len(path) == len(migrations) {
-				return nil, fmt.Errorf("migrate %s to %s: the migrations go in a circle and never lead to %s", m.from, m.to, last)
+				return nil, fmt.Errorf("migrate %s to %s: the migrations go in a circle and never lead to %s", migrations[i].from, migrations[i].to, last)
 			}
 			path = append(path, migrations[at])
 			if migrations[at].to == last {
@@ -109,13 +123,30 @@ func Migrating[V any](codec Codec[V], migrations ...Migration) (Codec[V], error)
 			}
 			next := slices.IndexFunc(migrations, func(o Migration) bool { return o.from == migrations[at].to })
 			if next < 0 {
-				return nil, fmt.Errorf("migrate %s to %s: %s is neither the state's type %s nor migrated further", m.from, m.to, migrations[at].to, last)
+				return nil, fmt.Errorf("migrate %s to %s: %s is neither the state's type %s nor migrated further", migrations[i].from, migrations[i].to, migrations[at].to, last)
 			}
 			at = next
 		}
-		c.paths = append(c.paths, path)
+		paths = append(paths, path)
 	}
-	return c, nil
+	return paths, nil
+}
+
+// Leading are those of migrations that lead to a type, by themselves or with others of them.
+func Leading(to reflect.Type, migrations []Migration) (leading []Migration) {
+	reached := []reflect.Type{to}
+	for i := 0; i < len(reached); i++ {
+		for _, m := range migrations {
+			if m.to != reached[i] {
+				continue
+			}
+			leading = append(leading, m)
+			if !slices.Contains(reached, m.from) {
+				reached = append(reached, m.from)
+			}
+		}
+	}
+	return leading
 }
 
 type migratingCodec[V any] struct {
@@ -157,14 +188,159 @@ func (c *migratedCodec[V]) Decode(src []byte, v *V) error {
 	if err != nil {
 		return err
 	}
-	for _, m := range c.path {
-		if x, err = m.apply(x); err != nil {
-			return &MigrationError{From: m.from.String(), To: m.to.String(), Err: err}
-		}
+	if x, err = migrate(c.path, x); err != nil {
+		return err
 	}
 	*v = x.(V)
 	return nil
 }
+
+// migrate takes a value along a path.
+func migrate(path []Migration, x any) (any, error) {
+	var err error
+	for _, m := range path {
+		if x, err = m.apply(x); err != nil {
+			return nil, &MigrationError{From: m.from.String(), To: m.to.String(), Err: err}
+		}
+	}
+	return x, nil
+}
+
+// partTag is the tag that names a part.
+const partTag = "part"
+
+// ways are, for parts, the migrations that they are read by.
+type ways map[string][]Migration
+
+// older is the type that a field had that is read by migrations; of others, the type that it has.
+func (w ways) older(f reflect.StructField) reflect.Type {
+	steps := w[f.Tag.Get(partTag)]
+	switch {
+	case steps == nil:
+		return f.Type
+	case f.Type != steps[len(steps)-1].to:
+		return reflect.PointerTo(steps[0].from)
+	}
+	return steps[0].from
+}
+
+// compilePart is compile for a part, or a pointer to one, that is read by migrations.
+func compilePart(w *wireType, t reflect.Type, off uintptr, path string, steps []Migration, ops *[]op) error {
+	last := steps[len(steps)-1].to
+	o := op{kind: kindMigrated, off: off, typ: steps[0].from, via: &steps}
+	var err error
+	if t == last {
+		err = compile(w, o.typ, 0, path, nil, &o.elem)
+	} else {
+		if w.kind != kindPointer {
+			return fmt.Errorf("state type %s: stored as %s, want a pointer", path, w)
+		}
+		o = op{kind: kindPointer, off: off, typ: t}
+		err = compilePart(w.elem, last, 0, path, steps, &o.elem)
+	}
+	*ops = append(*ops, o)
+	return err
+}
+
+// CodecOfParts is CodecOf for a V that has parts of types which may have migrations of their own. A part is a struct field
+// of V, or of what V holds, with a tag `part:"name"`; its type, or what it points to, is that of the part. Of the
+// migrations, a part has those that lead to its type. forms are the schemas that V had before them, in all combinations, for
+// Spec.Migrations.
+func CodecOfParts[V any](migrations []Migration) (c Codec[V], forms []string, err error) {
+	codec, err := CodecOf[V]()
+	if err != nil {
+		return nil, nil, err
+	}
+	t := reflect.TypeFor[V]()
+	p := &partsCodec[V]{Codec: codec}
+	all := []ways{{}}
+	for _, f := range partsOf(t, nil) {
+		part := f.Type
+		leading := Leading(part, migrations)
+		if part.Kind() == reflect.Pointer && len(leading) == 0 {
+			part = part.Elem()
+			leading = Leading(part, migrations)
+		}
+		if len(leading) == 0 {
+			continue
+		}
+		w, err := wireOf(part, part.String(), nil, nil)
+		if err != nil {
+			return nil, nil, err
+		}
+		paths, err := pathsTo(part, w.String(), leading)
+		if err != nil {
+			return nil, nil, err
+		}
+		for _, have := range slices.Clone(all) {
+			for _, path := range paths {
+				more := maps.Clone(have)
+				more[f.Tag.Get(partTag)] = path
+				all = append(all, more)
+			}
+		}
+	}
+	for _, way := range all[1:] {
+		w, err := wireOf(t, t.String(), nil, way)
+		if err != nil {
+			return nil, nil, err
+		}
+		p.ways, p.forms = append(p.ways, way), append(p.forms, w.String())
+	}
+	if len(p.ways) == 0 {
+		return codec, nil, nil
+	}
+	return p, p.forms, nil
+}
+
+// partsOf finds the fields that are parts.
+func partsOf(t reflect.Type, found []reflect.StructField) []reflect.StructField {
+	switch t.Kind() {
+	case reflect.Slice, reflect.Array, reflect.Pointer, reflect.Map:
+		return partsOf(t.Elem(), found)
+	case reflect.Struct:
+		for i := range t.NumField() {
+			f := t.Field(i)
+			if f.Tag.Get(partTag) != "" {
+				found = append(found, f)
+			} else {
+				found = partsOf(f.Type, found)
+			}
+		}
+	}
+	return found
+}
+
+type partsCodec[V any] struct {
+	Codec[V]
+	forms []string
+	ways  []ways // of each form
+}
+
+// Reads is of Evolver.
+func (c *partsCodec[V]) Reads(schema string) (Codec[V], error) {
+	i, err := readBy(c.Schema(), c.forms, schema)
+	if err != nil {
+		return nil, err
+	}
+	if i < 0 {
+		return c.Codec.(Evolver[V]).Reads(schema)
+	}
+	w, err := parseSchema(schema)
+	if err != nil {
+		return nil, err
+	}
+	r, err := codecFor[V](w, schema, c.ways[i])
+	if err != nil {
+		return nil, err
+	}
+	return migratedParts[V]{r}, nil
+}
+
+// migratedParts reads values with parts of an older form.
+type migratedParts[V any] struct{ *codec[V] }
+
+func (migratedParts[V]) fails() bool { return true }
 
 // CanRead says whether the state that s declares can read values of a schema, by itself or by its migrations; the error
 // says what does not fit.

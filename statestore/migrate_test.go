@@ -331,3 +331,60 @@ func TestPlacedStore(t *testing.T) {
 		t.Fatalf("%+v", v)
 	}
 }
+
+// TestMigrationOfParts: values of the user's that lie within another value have migrations of their own, each part at its
+// version; the rest of the value stays.
+func TestMigrationOfParts(t *testing.T) {
+	type list[A, B any] struct {
+		Entries []struct {
+			N   int64
+			Acc A `part:"acc"`
+		}
+		Last *B `part:"last"`
+	}
+	old, err := statestore.CodecOf[list[account1, account2]]()
+	if err != nil {
+		t.Fatal(err)
+	}
+	in := list[account1, account2]{Last: &account2{70, "eva"}}
+	for i := range int32(3) {
+		in.Entries = append(in.Entries, struct {
+			N   int64
+			Acc account1 `part:"acc"`
+		}{int64(i), account1{100 + i}})
+	}
+	b := old.Append(nil, &in)
+	c, forms, err := statestore.CodecOfParts[list[account3, account3]]([]statestore.Migration{statestore.Migrate(toAccount2), statestore.Migrate(toAccount3)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(forms) != 8 || !slices.Contains(forms, old.Schema()) {
+		t.Fatalf("%d forms, want those of 3 by 3 versions but the newest, with %s:\n%s", len(forms), old.Schema(), strings.Join(forms, "\n"))
+	}
+	if err := (statestore.Spec{ValType: c.Schema(), Migrations: forms}).CanRead(old.Schema()); err != nil {
+		t.Fatal(err)
+	}
+	r, err := c.(statestore.Evolver[list[account3, account3]]).Reads(old.Schema())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out list[account3, account3]
+	if err := r.Decode(b, &out); err != nil {
+		t.Fatal(err)
+	}
+	if got := fmt.Sprintf("%v %v", out.Entries, *out.Last); got != "[{0 {1.00 [unknown]}} {1 {1.01 [unknown]}} {2 {1.02 [unknown]}}] {0.70 [eva]}" {
+		t.Fatal(got)
+	}
+	in.Entries[1].Acc.Cents = -1
+	if err := r.Decode(old.Append(nil, &in), &out); !errors.Is(err, errDebt) {
+		t.Fatalf("a part that cannot be migrated: %v", err)
+	}
+	// Migrations that lead nowhere are left to others; without any it is the plain codec.
+	plain, forms, err := statestore.CodecOfParts[list[account1, account1]]([]statestore.Migration{statestore.Migrate(toAccount3)})
+	if err != nil || forms != nil {
+		t.Fatal(forms, err)
+	}
+	if _, err := plain.(statestore.Evolver[list[account1, account1]]).Reads(old.Schema()); err == nil {
+		t.Fatal("account2 was read as account1, whose Cents are narrower")
+	}
+}

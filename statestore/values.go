@@ -55,17 +55,17 @@ type Copier[V any] interface {
 // may become wider; any other change of a field's type is refused when the old state is opened.
 func CodecOf[V any]() (Codec[V], error) {
 	t := reflect.TypeFor[V]()
-	w, err := wireOf(t, t.String(), nil)
+	w, err := wireOf(t, t.String(), nil, nil)
 	if err != nil {
 		return nil, err
 	}
-	return codecFor[V](w, w.String())
+	return codecFor[V](w, w.String(), nil)
 }
 
-func codecFor[V any](w *wireType, schema string) (*codec[V], error) {
+func codecFor[V any](w *wireType, schema string, via ways) (*codec[V], error) {
 	t := reflect.TypeFor[V]()
 	c := &codec[V]{schema: schema, flat: true}
-	if err := compile(w, t, 0, t.String(), &c.ops); err != nil {
+	if err := compile(w, t, 0, t.String(), via, &c.ops); err != nil {
 		return nil, err
 	}
 	if c.flat = isFlat(t); c.flat {
@@ -118,7 +118,7 @@ func (c *codec[V]) Reads(schema string) (Codec[V], error) {
 	if err != nil {
 		return nil, err
 	}
-	return codecFor[V](w, schema)
+	return codecFor[V](w, schema, nil)
 }
 
 type kind uint8
@@ -145,7 +145,8 @@ const (
 	kindMap
 	kindStruct
 	kindBinary
-	kindSkip // only an op: a field that is gone
+	kindSkip     // only an op: a field that is gone
+	kindMigrated // only an op: a part that is read by migrations
 )
 
 var kindNames = map[kind]string{kindBool: "bool", kindInt8: "int8", kindInt16: "int16", kindInt32: "int32",
@@ -247,8 +248,8 @@ func isBinary(t reflect.Type) bool {
 	return t.Kind() != reflect.Pointer && p.Implements(binaryMarshalerType) && p.Implements(binaryReaderType)
 }
 
-// wireOf gives the form that values of t are written in.
-func wireOf(t reflect.Type, path string, above []reflect.Type) (*wireType, error) {
+// wireOf gives the form that values of t are written in, or were, with parts before their migrations.
+func wireOf(t reflect.Type, path string, above []reflect.Type, via ways) (*wireType, error) {
 	refuse := func(why string) (*wireType, error) {
 		return nil, fmt.Errorf("state type %s: %s %s", path, t, why)
 	}
@@ -277,17 +278,17 @@ func wireOf(t reflect.Type, path string, above []reflect.Type) (*wireType, error
 			return &wireType{kind: kindBytes}, nil
 		}
 		w.kind = kindSlice
-		w.elem, err = wireOf(t.Elem(), path+"[]", above)
+		w.elem, err = wireOf(t.Elem(), path+"[]", above, via)
 	case reflect.Array:
 		w.kind, w.n = kindArray, t.Len()
-		w.elem, err = wireOf(t.Elem(), path+"[]", above)
+		w.elem, err = wireOf(t.Elem(), path+"[]", above, via)
 	case reflect.Pointer:
 		w.kind = kindPointer
-		w.elem, err = wireOf(t.Elem(), path, above)
+		w.elem, err = wireOf(t.Elem(), path, above, via)
 	case reflect.Map:
 		w.kind = kindMap
-		if w.key, err = wireOf(t.Key(), path+"[key]", above); err == nil {
-			w.elem, err = wireOf(t.Elem(), path+"[]", above)
+		if w.key, err = wireOf(t.Key(), path+"[key]", above, via); err == nil {
+			w.elem, err = wireOf(t.Elem(), path+"[]", above, via)
 		}
 	case reflect.Struct:
 		w.kind = kindStruct
@@ -305,7 +306,7 @@ func wireOf(t reflect.Type, path string, above []reflect.Type) (*wireType, error
 				return nil, fmt.Errorf("state type %s: two fields are called %s", path, name)
 			}
 			seen[name] = true
-			ft, err := wireOf(f.Type, path+"."+f.Name, above)
+			ft, err := wireOf(via.older(f), path+"."+f.Name, above, via)
 			if err != nil {
 				return nil, err
 			}
@@ -423,13 +424,14 @@ type op struct {
 	elem []op
 	key  []op
 	skip *wireType
+	via  *[]Migration // kindMigrated: from typ on
 }
 
 // compile appends the ops that read bytes of form w into a t at offset off, and that write them if w is wireOf(t).
-func compile(w *wireType, t reflect.Type, off uintptr, path string, ops *[]op) error {
+func compile(w *wireType, t reflect.Type, off uintptr, path string, via ways, ops *[]op) error {
 	mismatch := func() error {
 		now := t.String()
-		if nw, err := wireOf(t, path, nil); err == nil {
+		if nw, err := wireOf(t, path, nil, nil); err == nil {
 			now = nw.String()
 		}
 		return fmt.Errorf("state type %s: stored as %s, and is now %s: give the new field another name, or start fresh", path, w, now)
@@ -478,7 +480,13 @@ func compile(w *wireType, t reflect.Type, off uintptr, path string, ops *[]op) e
 				continue
 			}
 			f := t.Field(i)
-			if err := compile(wf.typ, f.Type, off+f.Offset, path+"."+f.Name, ops); err != nil {
+			at := path + "." + f.Name
+			if steps := via[f.Tag.Get(partTag)]; steps != nil {
+				err = compilePart(wf.typ, f.Type, off+f.Offset, at, steps, ops)
+			} else {
+				err = compile(wf.typ, f.Type, off+f.Offset, at, via, ops)
+			}
+			if err != nil {
 				return err
 			}
 		}
@@ -490,11 +498,11 @@ func compile(w *wireType, t reflect.Type, off uintptr, path string, ops *[]op) e
 			o.n = t.Len()
 		}
 		if o.kind == kindMap {
-			if err := compile(w.key, t.Key(), 0, path+"[key]", &o.key); err != nil {
+			if err := compile(w.key, t.Key(), 0, path+"[key]", via, &o.key); err != nil {
 				return err
 			}
 		}
-		err = compile(w.elem, t.Elem(), 0, path+"[]", &o.elem)
+		err = compile(w.elem, t.Elem(), 0, path+"[]", via, &o.elem)
 	default:
 		return mismatch()
 	}
@@ -860,6 +868,20 @@ func decodeRef(src []byte, o *op, q unsafe.Pointer) ([]byte, error) {
 			return nil, fmt.Errorf("decode value: UnmarshalBinary of %s: %w", o.typ, err)
 		}
 		return rest[n:], nil
+	}
+	if o.kind == kindMigrated {
+		v := reflect.New(o.typ)
+		rest, err := decodeOps(src, o.elem, v.UnsafePointer())
+		if err != nil {
+			return nil, err
+		}
+		now, err := migrate(*o.via, v.Elem().Interface())
+		if err != nil {
+			return nil, err
+		}
+		to := reflect.ValueOf(now)
+		reflect.NewAt(to.Type(), q).Elem().Set(to)
+		return rest, nil
 	}
 	if len(src) == 0 {
 		return nil, errShort
