@@ -28,7 +28,7 @@ func asyncDriver(t testing.TB, topology func(*processor.Topology), o drive.Optio
 // TestAsync: each value has its result once, in order where that is asked for, whatever the order in which calls end and
 // wherever the subtask crashes; and no result is late behind it.
 func TestAsync(t *testing.T) {
-	for seed := range uint64(60) {
+	for seed := range seeds(t, 60) {
 		rng := rand.New(rand.NewPCG(seed, 11))
 		o := processor.AsyncOptions{Capacity: 1 + rng.IntN(8), Unordered: rng.IntN(2) == 0, Retry: processor.Retry{Attempts: 3, Backoff: 1}}
 		cached := rng.IntN(3) == 0

@@ -68,7 +68,7 @@ func limits(t *processor.Topology) {
 
 // TestBroadcast: every subtask has the whole of what is broadcast, through crashes; keyed state can be gone through.
 func TestBroadcast(t *testing.T) {
-	for seed := range uint64(30) {
+	for seed := range seeds(t, 30) {
 		rng := rand.New(rand.NewPCG(seed, 5))
 		o := drive.Options{Default: 4, Partitions: map[string]int{"limits": 1 + rng.IntN(2)}, Batch: 1 + rng.IntN(20), Crash: 0.2, Behind: 0.3, Copy: 0.3, Restore: drive.Mixed, Seed: seed}
 		d := &driver{drive.New(t, limits, o), t}

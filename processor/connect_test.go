@@ -69,7 +69,7 @@ func pairs(reach int64) func(*processor.Topology) {
 // TestConnectEqualsNestedLoops joins two streams by Connect and by loops over all pairs, under schedules with crashes.
 func TestConnectEqualsNestedLoops(t *testing.T) {
 	const reach = 30
-	for seed := range uint64(16) {
+	for seed := range seeds(t, 16) {
 		rng := rand.New(rand.NewPCG(seed, 5))
 		d := drive.New(t, pairs(reach), drive.Options{Partitions: map[string]int{"left": 2, "right": 4}, Seed: seed, Batch: []int{1, 3, 64}[seed%3],
 			Crash: []float64{0, 0.2}[seed%2], Behind: 0.5, Copy: 0.2, Restore: drive.Mixed})

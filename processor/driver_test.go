@@ -3,7 +3,9 @@ package processor_test
 import (
 	"encoding/json"
 	"fmt"
+	"os"
 	"slices"
+	"strconv"
 	"testing"
 
 	"github.com/millrace-stream/millrace/format"
@@ -74,6 +76,20 @@ func (d *driver) rows(topic string) []string {
 	}
 	slices.Sort(rows)
 	return rows
+}
+
+// seeds is how many random runs a test makes: n, or as many as MILLRACE_MODEL_SEEDS says.
+func seeds(t testing.TB, n uint64) uint64 {
+	t.Helper()
+	text := os.Getenv("MILLRACE_MODEL_SEEDS")
+	if text == "" {
+		return n
+	}
+	n, err := strconv.ParseUint(text, 10, 64)
+	if err != nil {
+		t.Fatalf("MILLRACE_MODEL_SEEDS: %v", err)
+	}
+	return n
 }
 
 func (d *driver) late() int64 { return d.Late() }

@@ -209,7 +209,7 @@ func joinEvents(rng *rand.Rand, n int, from, disorder, straggle int64) []joinEve
 
 func TestIntervalJoinEqualsModel(t *testing.T) {
 	lates, padded := 0, 0
-	for seed := range uint64(60) {
+	for seed := range seeds(t, 60) {
 		rng := rand.New(rand.NewPCG(seed, 11))
 		p := randomInterval(rng)
 		events := joinEvents(rng, 250, -300, rng.Int64N(40), 150)

@@ -35,7 +35,7 @@ func currentTable(t *processor.Topology) {
 }
 
 func TestJoinTableMeetsTheValueOfTheMoment(t *testing.T) {
-	for seed := range uint64(15) {
+	for seed := range seeds(t, 15) {
 		rng := rand.New(rand.NewPCG(seed, 31))
 		events := joinEvents(rng, 200, 0, 20, 100)
 		last := map[string]joinEvent{}
@@ -215,7 +215,7 @@ func (p temporalParams) model(events []joinEvent) (rows, late []string, lateRows
 
 func TestVersionedJoinEqualsModel(t *testing.T) {
 	lates, lateTable := 0, 0
-	for seed := range uint64(40) {
+	for seed := range seeds(t, 40) {
 		rng := rand.New(rand.NewPCG(seed, 32))
 		p := temporalParams{bound: rng.Int64N(30), left: rng.IntN(2) == 0}
 		if rng.IntN(2) == 0 {

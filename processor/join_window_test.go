@@ -187,7 +187,7 @@ func randomWindowJoin(rng *rand.Rand) windowJoinParams {
 
 func TestWindowJoinEqualsModel(t *testing.T) {
 	lates, many := 0, 0
-	for seed := range uint64(40) {
+	for seed := range seeds(t, 40) {
 		rng := rand.New(rand.NewPCG(seed, 21))
 		p := randomWindowJoin(rng)
 		events := joinEvents(rng, 200, -300, rng.Int64N(30), 150)

@@ -96,7 +96,7 @@ type stamp[V any] struct {
 // clean-up.
 func TestTTLEqualsModel(t *testing.T) {
 	const life = 1000
-	for seed := range uint64(24) {
+	for seed := range seeds(t, 24) {
 		rng := rand.New(rand.NewPCG(seed, 3))
 		ttl := processor.TTL{After: life * time.Millisecond, RefreshOnRead: seed%2 == 1}
 		c := &commands{Driver: drive.New(t, ttlScript(ttl), drive.Options{Partitions: map[string]int{"in": 3}, Seed: seed, Still: true,

@@ -188,7 +188,7 @@ func TestSessionEdges(t *testing.T) {
 
 // Count windows give the last values after every slide of them, whatever the restarts.
 func TestCountWindowsEqualModel(t *testing.T) {
-	for seed := range uint64(20) {
+	for seed := range seeds(t, 20) {
 		rng := rand.New(rand.NewPCG(seed, 3))
 		size, slide := 1+rng.IntN(9), 1+rng.IntN(9)
 		if seed == 0 {

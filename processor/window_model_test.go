@@ -408,14 +408,11 @@ func (c winCase) random(rng *rand.Rand) winCase {
 	return c
 }
 
-// modelSeeds is raised by hand after changes of the operators.
-const modelSeeds = uint64(60)
-
 // Every assigner with every trigger gives what a model gives that keeps all events and looks at all windows, whatever
 // the batches, crashes and write-behinds.
 func TestAllWindowsEqualModel(t *testing.T) {
 	lates, kinds := 0, map[string]int{}
-	for seed := range modelSeeds {
+	for seed := range seeds(t, 60) {
 		rng := rand.New(rand.NewPCG(seed, 11))
 		c := winCase{}.random(rng)
 		events := stream(rng, 250, -600, rng.Int64N(40), 200)

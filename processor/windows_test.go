@@ -142,7 +142,7 @@ func stream(rng *rand.Rand, n int, from, disorder, straggle int64) []event {
 
 func TestWindowsEqualModel(t *testing.T) {
 	lates := 0
-	for seed := range uint64(60) {
+	for seed := range seeds(t, 60) {
 		rng := rand.New(rand.NewPCG(seed, 1))
 		p := windowParams{size: 1 + rng.Int64N(60), bound: rng.Int64N(30)}
 		if rng.IntN(2) == 0 {
