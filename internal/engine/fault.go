@@ -98,7 +98,7 @@ func classify(err error) action {
 	case errors.As(err, &outcome), errors.As(err, &mismatch), txn.IsFenced(err):
 		return actTakeover
 	case errors.As(err, &taskErr):
-		if taskErr.Kind == task.Internal {
+		if taskErr.Kind == task.Internal || taskErr.Final {
 			return actStop
 		}
 		return actRetry
@@ -106,6 +106,16 @@ func classify(err error) action {
 		return actRetry
 	}
 	return actRetry
+}
+
+// advice is what to do about a record that fails in the same way at every attempt; empty for other errors.
+func advice(err error) string {
+	var taskErr *task.Error
+	if !errors.As(err, &taskErr) || !taskErr.Final {
+		return ""
+	}
+	return "; it would fail again at every attempt, so the app stops: correct the program and start it again, which goes on where it stopped, " +
+		"or let records that cannot be decoded, timed or written go: errors.decode (of a SQL table 'on-error') = skip or dead-letter"
 }
 
 // stackOf is the stack of a panic in user code, for the log: at most 8 KiB of it; an empty attribute, which is not

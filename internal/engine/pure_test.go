@@ -143,6 +143,7 @@ func TestClassify(t *testing.T) {
 		{wrap(statestore.ErrCorrupt), actWipe},
 		{wrap(&outcomeError{txn.Unknown, 3, errors.New("timeout")}), actTakeover},
 		{wrap(&task.Error{Kind: task.Data}), actRetry},
+		{wrap(&task.Error{Kind: task.Data, Final: true}), actStop},
 		{wrap(&task.Error{Kind: task.Internal}), actStop},
 		{wrap(&task.Error{Kind: task.Fault, Cause: statestore.ErrCorrupt}), actWipe},
 		{wrap(errors.New("connection reset")), actRetry},

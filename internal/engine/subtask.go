@@ -156,7 +156,7 @@ func (s *subtask) run() {
 			if act != actStop {
 				err = fmt.Errorf("subtask %s: no epoch committed in %d attempts, the last error: %w", s.id, attempt, err)
 			} else {
-				err = fmt.Errorf("subtask %s: %w", s.id, err)
+				err = fmt.Errorf("subtask %s: %w%s", s.id, err, advice(err))
 			}
 			s.w.fail(err)
 			s.awaitEnd()

@@ -407,6 +407,43 @@ func TestFailingFunction(t *testing.T) {
 	}
 }
 
+// noValue is what an expression panics with that has no value for a record.
+type noValue struct{}
+
+func (noValue) Error() string { return "division by zero" }
+func (noValue) Expected()     {}
+
+// TestBadRecordStops: what fails in the same way at every attempt is tried once. Another attempt would come in an hour.
+func TestBadRecordStops(t *testing.T) {
+	for how, value := range map[string]string{"decode": "{", "expression": `{"text":"a","n":17}`} {
+		t.Run(how, func(t *testing.T) {
+			c := newCluster(t)
+			topology := func(top *processor.Topology) {
+				words := processor.From(top, processor.Topic[word]{Name: "in"}, processor.Name("decode"), processor.OnError(processor.Fail))
+				processor.ToTopic(processor.Map(words, func(w word) word {
+					if w.N == 17 {
+						panic(noValue{})
+					}
+					return w
+				}, processor.Name("expression")), "out")
+			}
+			a := c.start("words", topology, memstore.NewDir("words"), func(o *engine.Options) { o.BackoffMin, o.BackoffMax = time.Hour, time.Hour })
+			if err := c.cl.ProduceSync(t.Context(), &kgo.Record{Topic: "in", Value: []byte(value)}).FirstErr(); err != nil {
+				t.Fatal(err)
+			}
+			err := a.wait(t)
+			if err == nil {
+				t.Fatal("no error")
+			}
+			for _, want := range []string{"topic in partition ", "offset 0", `operator "` + how + `"`, "errors.decode", "start it again"} {
+				if !strings.Contains(err.Error(), want) {
+					t.Errorf("error %v; want %q in it", err, want)
+				}
+			}
+		})
+	}
+}
+
 // TestStandby starts more members than there are subtasks: one that is given none is running all the same, ready to take
 // over.
 func TestStandby(t *testing.T) {

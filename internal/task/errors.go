@@ -10,7 +10,7 @@ type Kind uint8
 
 // The kinds of Error.
 const (
-	// Data: a record or a user function failed and the operator's policy is to fail. The same input fails again.
+	// Data: a record or a user function failed and the operator's policy is to fail.
 	Data Kind = 1 + iota
 	// Fault: the state store beneath failed. The subtask can be made anew from committed state.
 	Fault
@@ -48,6 +48,9 @@ type Error struct {
 	Kind      Kind
 	Cause     error
 	Stack     []byte // of a panic, else nil
+	// Final says that the record is to blame and no service or function that may do better next time: it cannot be decoded,
+	// timed or written, lies on the wrong partition, or an expression has no value for it (see Expected).
+	Final bool
 }
 
 func (e *Error) Error() string {

@@ -130,6 +130,15 @@ func (f *Failure) Error() string { return f.err.Error() }
 // Unwrap gives the cause.
 func (f *Failure) Unwrap() error { return f.err }
 
+// data is the error of a task that ends with it.
+func (f *Failure) data() *Error {
+	final := f.class == BadData || f.class == Misrouted
+	if !final {
+		_, final = errors.AsType[Expected](f.err)
+	}
+	return &Error{Kind: Data, Cause: f.err, Stack: f.stack, Final: final}
+}
+
 // Fail marks err as a failure of operator op. A Failure from further down stays as it is.
 func (x *Exec) Fail(op int32, class Class, err error) error {
 	if f, ok := err.(*Failure); ok {
@@ -344,7 +353,7 @@ func (x *Exec) judge(err error, original func() (key, value []byte)) error {
 		t.deadLetters++
 		return nil
 	}
-	return x.locate(&Error{Kind: Data, Cause: f.err, Stack: f.stack})
+	return x.locate(f.data())
 }
 
 func quoteKey(key []byte) string {

@@ -389,7 +389,7 @@ func (t *Task) stop(err error) error {
 		if f.op >= 0 {
 			t.x.Op = f.op
 		}
-		return t.x.locate(&Error{Kind: Data, Cause: f.err, Stack: f.stack})
+		return t.x.locate(f.data())
 	}
 	return t.x.locate(&Error{Kind: Bug, Cause: err})
 }
