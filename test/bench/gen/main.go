@@ -25,10 +25,14 @@ func main() {
 	flush := flag.Bool("flush", true, "end with one record per partition that closes all windows")
 	flag.Parse()
 	ctx := context.Background()
+	partitioner := kgo.StickyKeyPartitioner(nil)
+	if *w == "nexmark" {
+		partitioner = kgo.ManualPartitioner()
+	}
 	cl := common.Client(
 		kgo.ProducerBatchCompression(kgo.NoCompression()),
 		kgo.ProducerBatchMaxBytes(900_000), kgo.ProducerLinger(5*time.Millisecond),
-		kgo.MaxBufferedRecords(200_000), kgo.MaxBufferedBytes(128<<20), kgo.RecordPartitioner(kgo.StickyKeyPartitioner(nil)))
+		kgo.MaxBufferedRecords(200_000), kgo.MaxBufferedBytes(128<<20), kgo.RecordPartitioner(partitioner))
 	defer cl.Close()
 	adm := kadm.NewClient(cl)
 	_, _ = adm.DeleteTopics(ctx, *topic)
@@ -42,20 +46,39 @@ func main() {
 		}
 		time.Sleep(100 * time.Millisecond)
 	}
-	g, pace := common.NewGen(*seed, *users, *distinct), common.PaceOf(*w)
-	g.Step = pace.Step
+	next, last := records(*w, *topic, *seed, *n, *users, *distinct, *size, *parts)
 	start := time.Now()
 	var bytes int64
-	for i := int64(0); i < *n; i++ {
-		r := g.Next()
-		v := r.JSON(0, *size)
-		bytes += int64(len(v))
-		cl.Produce(ctx, &kgo.Record{Topic: *topic, Key: common.UserKey(r.User), Value: v}, func(_ *kgo.Record, err error) { common.Must(err) })
+	for range *n {
+		r := next()
+		bytes += int64(len(r.Value))
+		cl.Produce(ctx, r, func(_ *kgo.Record, err error) { common.Must(err) })
 	}
 	common.Must(cl.Flush(ctx))
 	if *flush {
-		common.Must(cl.ProduceSync(ctx, common.FlushRecords(*topic, *parts, pace.End(*n)+pace.Flush)...).FirstErr())
+		common.Must(cl.ProduceSync(ctx, last...).FirstErr())
 	}
 	d := time.Since(start)
 	fmt.Printf("gen %s: %d records, mean value %.0f bytes, %.1fs, %.0f rec/s\n", *topic, *n, float64(bytes)/float64(*n), d.Seconds(), float64(*n)/d.Seconds())
+}
+
+// records returns what makes the records of a workload one after the other, and those that close all windows, one for each
+// partition.
+func records(w, topic string, seed uint64, n int64, users int, distinct bool, size, parts int) (next func() *kgo.Record, last []*kgo.Record) {
+	if w == "nexmark" { // without keys, and events that follow each other on partitions that do
+		g, i := common.NewNexmark(seed, n), -1
+		for p := range int32(parts) {
+			last = append(last, &kgo.Record{Topic: topic, Partition: p, Value: g.Flush(g.End())})
+		}
+		return func() *kgo.Record {
+			i++
+			return &kgo.Record{Topic: topic, Partition: int32(i % parts), Value: g.Next()}
+		}, last
+	}
+	g, pace := common.NewGen(seed, users, distinct), common.PaceOf(w)
+	g.Step = pace.Step
+	return func() *kgo.Record {
+		r := g.Next()
+		return &kgo.Record{Topic: topic, Key: common.UserKey(r.User), Value: r.JSON(0, size)}
+	}, common.FlushRecords(topic, parts, pace.End(n)+pace.Flush)
 }

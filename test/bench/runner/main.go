@@ -1,6 +1,6 @@
 // Command runner runs one peer under one measurement and prints a JSON line for each repetition.
 //
-//	runner tput|start|lat|failover|restore [flags] -- command args...
+//	runner tput|start|lat|failover|restore|sql [flags] -- command args...
 //
 // The command gets BROKERS, IN, IN2, OUT, GROUP, WORKLOAD, COMMIT_MS, STATE_DIR and INSTANCE in its environment, and
 // SESSION_MS, TXN_MS, METRICS, STATE_BYTES, CHECKPOINT_URL and CHECKPOINT_INTERVAL_MS where they are set here.
@@ -56,6 +56,9 @@ var (
 	tmo     = fl.Duration("timeout", 5*time.Minute, "give up")
 	tmp     = fl.String("tmp", os.TempDir(), "where state and logs go")
 	rate    = fl.Int("rate", 5000, "lat, failover: records a second")
+	sqlDir  = fl.String("sql", "nexmark", "sql: folder with tables.sql and the sink of each query")
+	queries = fl.String("queries", "../oracle/nexmark/queries", "sql: folder with the queries")
+	broker  = fl.Int("broker", 0, "sql: process id of the broker, to tell its CPU time too")
 	nover   = fl.Bool("noverify", false, "skip verify")
 )
 
@@ -162,9 +165,9 @@ func checked(r m, group, out string) {
 }
 
 func main() {
-	kinds := map[string]func([]string){"tput": tput, "start": start, "lat": lat, "failover": failover, "restore": restore}
+	kinds := map[string]func([]string){"tput": tput, "start": start, "lat": lat, "failover": failover, "restore": restore, "sql": sql}
 	if len(os.Args) < 2 || kinds[os.Args[1]] == nil {
-		fmt.Fprintln(os.Stderr, "usage: runner tput|start|lat|failover|restore [flags] -- command")
+		fmt.Fprintln(os.Stderr, "usage: runner tput|start|lat|failover|restore|sql [flags] -- command")
 		os.Exit(2)
 	}
 	common.Must(fl.Parse(os.Args[2:]))

@@ -75,8 +75,10 @@ func (p *proc) kill() {
 }
 
 // cpu is user and system time of the process, in seconds.
-func (p *proc) cpu() float64 {
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.cmd.Process.Pid))
+func (p *proc) cpu() float64 { return cpuOfPid(p.cmd.Process.Pid) }
+
+func cpuOfPid(pid int) float64 {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		return 0
 	}
