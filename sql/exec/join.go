@@ -7,7 +7,6 @@ import (
 
 	"github.com/millrace-stream/millrace/row"
 	"github.com/millrace-stream/millrace/sql/expr"
-	"github.com/millrace-stream/millrace/sql/fn"
 	"github.com/millrace-stream/millrace/sql/rel"
 	"github.com/millrace-stream/millrace/statestore"
 )
@@ -77,7 +76,7 @@ func newJoin(n *rel.PJoin, c Context) (Operator, error) {
 	l, r := rel.Layout(n.In[0]), rel.Layout(n.In[1])
 	o.both = bothLayout(l, r)
 	o.pair = o.both.New()
-	outer := [2]bool{n.Kind == rel.Left || n.Kind == rel.Full || n.Kind == rel.Single || o.semi, n.Kind == rel.Right || n.Kind == rel.Full}
+	outer := [2]bool{n.Kind == rel.Left || n.Kind == rel.Full || o.semi, n.Kind == rel.Right || n.Kind == rel.Full}
 	for i, side := range []*row.Layout{l, r} {
 		s := joinSide{l: side, keys: row.NewKeyEncoder(side, n.Keys[i]...), outer: outer[i], row: side.New()}
 		switch {
@@ -107,6 +106,9 @@ func newJoin(n *rel.PJoin, c Context) (Operator, error) {
 		if o.cond, err = expr.Condition(c.Env(), o.both, n.Cond); err != nil {
 			return nil, err
 		}
+	}
+	if n.Kind == rel.Single {
+		return newSingle(o, c)
 	}
 	return o, nil
 }
@@ -220,9 +222,6 @@ func (o *join) matched(g statestore.Group, k string, input int, r *row.Row) (mat
 			return true
 		}
 		matches += v.n
-		if o.n.Kind == rel.Single && input == 0 && matches > 1 {
-			panic(&fn.Failure{Message: "a subquery that stands for one value gave more than one row"})
-		}
 		if t.outer && !o.semi {
 			u := sideRow{n: v.n, matches: v.matches + 1, row: v.row}
 			if !adds {
@@ -263,19 +262,7 @@ func (o *join) matched(g statestore.Group, k string, input int, r *row.Row) (mat
 	for _, u := range updates {
 		t.rows.Put(g, k, u.id, u.row)
 	}
-	if o.n.Kind == rel.Single && input == 1 && adds {
-		o.single(g, k)
-	}
 	return matches, nil
-}
-
-// single refuses a second row of a scalar subquery.
-func (o *join) single(g statestore.Group, k string) {
-	n := int64(0)
-	o.sides[1].rows.All(g, k, func(_ string, v *sideRow) bool { n += v.n; return true })
-	if n > 0 {
-		panic(&fn.Failure{Message: "a subquery that stands for one value gave more than one row"})
-	}
 }
 
 func (o *join) times(n int64, f func() error) error {
