@@ -76,13 +76,20 @@ func join(path, name string) string {
 }
 
 // reading makes readers.
-type reading struct{ defaults bool }
+type reading struct {
+	defaults bool
+	versions bool // a field that the message does not have is NULL: another version of the schema has it
+}
 
 func (rd reading) message(d protoreflect.MessageDescriptor, wants []want, path string) (*message, error) {
 	m := &message{fields: make([]field, len(wants)), high: map[protowire.Number]int{}}
 	oneofs := map[protoreflect.FullName][]int{}
 	for i, w := range wants {
 		fd, err := fieldOf(d, w.name, path)
+		if err != nil && rd.versions && w.t.IsNullable() {
+			m.fields[i] = field{path: join(path, w.name), t: w.t, absent: cells.Cell{Null: true}}
+			continue
+		}
 		if err != nil {
 			return nil, err
 		}

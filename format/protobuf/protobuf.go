@@ -94,7 +94,7 @@ func newPlain(o *format.Options) (format.RowFormat, error) {
 
 // RowDecoder is of format.RowFormat.
 func (p *plain) RowDecoder(s format.RowSchema) (format.RowDecoder, error) {
-	m, err := reading{p.defaults}.message(p.d, wants(s.Columns), "")
+	m, err := reading{defaults: p.defaults}.message(p.d, wants(s.Columns), "")
 	if err != nil {
 		return nil, fmt.Errorf("format protobuf: %w", err)
 	}
@@ -284,7 +284,7 @@ func (d *confluentDecoder) open(got *registry.Schema, index []int) (*message, er
 	if name := d.c.name; name != "" && name != string(m.FullName()) && name != string(m.Name()) {
 		return nil, fmt.Errorf("it is a message %s and not %s, which message-name says", m.FullName(), name)
 	}
-	return reading{d.c.defaults}.message(m, wants(d.s.Columns), "")
+	return reading{defaults: d.c.defaults, versions: true}.message(m, wants(d.s.Columns), "")
 }
 
 func compileSchema(got *registry.Schema) (protoreflect.FileDescriptor, error) {

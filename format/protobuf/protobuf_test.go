@@ -527,6 +527,15 @@ func TestConfluent(t *testing.T) {
 			t.Errorf("% x: %v, error %v; want %s", c.message, rows, err, c.want)
 		}
 	}
+	// Columns that other versions of the schema have.
+	sv := table(col("i32", row.Int()), col("later", row.String()), col("price", row.RowOf(row.Field{Name: "units", Type: row.BigInt()}, row.Field{Name: "later", Type: row.Int()})))
+	if rows, err := decode(t, newDecoder(t, f, sv), sv, message([]int{0}, text(t, order, "i32: 4 price { units: 5 }"))); err != nil || rows[0] != "[4, null, [5, null]]" {
+		t.Errorf("without a field of the table: %v, error %v", rows, err)
+	}
+	strict := table(col("later", row.String().NotNull()))
+	if _, err := decode(t, newDecoder(t, f, strict), strict, message([]int{0}, nil)); err == nil || !strings.Contains(err.Error(), "column later is no field of message") {
+		t.Errorf("without a field that is NOT NULL: error %v", err)
+	}
 	// Written in the latest schema of the subject.
 	e, err := f.RowEncoder(s)
 	if err != nil {

@@ -83,14 +83,15 @@ var level = map[string]int{
 	// The front doors.
 	".":             6,
 	"internal/demo": 7,
-	"cmd":           9,
-	"examples":      9,
+	"cli":           9,
+	"cmd":           10,
+	"examples":      10,
 	// Helpers of tests and programs around them.
 	"internal/testutil": 0,
 	"internal/lint":     0,
 	"docs":              9,
 	"internal/sim":      9,
-	"test":              9,
+	"test":              10,
 }
 
 // families are the levels that hold for all packages below a path, too.
@@ -133,9 +134,9 @@ var homes = []home{
 		"one place bounds bandwidth"},
 	{"github.com/spf13/viper", []string{"configs"}, false,
 		"configuration comes in as one typed value"},
-	{"github.com/spf13/cobra", []string{"cmd", "."}, false,
+	{"github.com/spf13/cobra", []string{"cli", "."}, false,
 		"commands are for programs, not for libraries"},
-	{"github.com/spf13/pflag", []string{"cmd", ".", "configs"}, true,
+	{"github.com/spf13/pflag", []string{"cli", ".", "configs"}, true,
 		"flags end where configuration begins"},
 	{"go.yaml.in/yaml", []string{"configs"}, true,
 		"configuration comes in as one typed value"},
@@ -149,9 +150,9 @@ var homes = []home{
 		"only the shell edits lines"},
 	{"github.com/rivo/uniseg", []string{"sql/shell"}, false,
 		"only the shell measures text on a terminal"},
-	{"golang.org/x/term", []string{"cmd"}, false,
+	{"golang.org/x/term", []string{"cli"}, false,
 		"only a program has a terminal"},
-	{"golang.org/x/sys", []string{"statestore/pebblestore", "internal/engine", "cmd"}, true,
+	{"golang.org/x/sys", []string{"statestore/pebblestore", "internal/engine", "cli"}, true,
 		"system calls stay where resources are held"},
 	{"go.uber.org/goleak", []string{"internal/testutil", "test"}, true,
 		"a check of tests"},

@@ -1,9 +1,0 @@
-package main
-
-import (
-	"testing"
-
-	"github.com/millrace-stream/millrace/test/kafka"
-)
-
-func TestMain(m *testing.M) { kafka.Main(m) }
