@@ -21,7 +21,7 @@ GOLANGCI         := $(BIN)/golangci-lint
 P          ?= 2
 TESTFLAGS  ?=
 # Packages with goroutines, and those that these drive.
-RACE := ./txn/... ./internal/engine/... ./internal/task/... ./statestore/... ./processor/... ./checkpoint/... ./internal/adhoc ./connector/datagen ./connector/http ./connector/kafka ./connector/print ./format/... ./sql/shell
+RACE := ./txn/... ./internal/engine/... ./internal/task/... ./statestore/... ./processor/... ./checkpoint/... ./internal/adhoc ./connector/datagen ./connector/filesystem ./connector/http ./connector/kafka ./connector/print ./format/... ./sql/shell
 FUZZTIME ?= 20s
 # Seeds of the simulation in soak, and how often its long tests on real brokers run.
 SEEDS    ?= 20000

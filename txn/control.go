@@ -385,7 +385,7 @@ func (t *Control) try(ctx context.Context, writer string, decide func(ControlSta
 	if err != nil {
 		return fail("write", err)
 	}
-	if err := cl.EndTransaction(ctx, kgo.TryCommit); err != nil {
+	if err := commitTransaction(ctx, cl); err != nil {
 		// Whatever the answer was, the next turn reads what came of it.
 		state, _, err := fail("commit", err)
 		return state, !isAuthErr(err), err

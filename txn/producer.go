@@ -760,10 +760,24 @@ func (p *Producer) endTxn(ctx context.Context) error {
 	}
 	ctx, cancel := p.c.deadline(context.WithoutCancel(ctx))
 	defer cancel()
-	if err := p.cl.EndTransaction(ctx, kgo.TryCommit); err != nil {
+	if err := commitTransaction(ctx, p.cl); err != nil {
 		return fmt.Errorf("end transaction %s: %w", p.txnID, err)
 	}
 	return failpoint.Hit(failpoint.AfterEndTxn)
+}
+
+// commitTransaction ends the transaction of a client as committed. All its records must be acknowledged.
+//
+// kgo (1.22.3) hands the first records for a topic to the brokers before it stores what it knows of the topic, and
+// EndTransaction takes a transaction with no partition that it knows for an empty one: it sends an abort, or below
+// transaction.version 2 nothing, and returns nil. So it must not be called before the topics are stored.
+// AbortBufferedRecords waits for that: nothing is buffered, but it takes the lock under which a topic's first records are
+// handed on and the topic is stored.
+func commitTransaction(ctx context.Context, cl *kgo.Client) error {
+	if err := cl.AbortBufferedRecords(ctx); err != nil {
+		return fmt.Errorf("%w: %w", kerr.OperationNotAttempted, err)
+	}
+	return cl.EndTransaction(ctx, kgo.TryCommit)
 }
 
 // Close drops the producer and whatever is in flight. It does not end the transaction: the successor's InitProducerID

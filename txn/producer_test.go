@@ -987,3 +987,28 @@ func testPartsAreCommitted(t *testing.T, brokers []string) {
 	r.open()
 	r.wantVisible("first", "second", "third")
 }
+
+// TestFirstCommits: the first commit of a producer is sent as a commit. The client stores what it knows of a topic only after it
+// handed the first records for it to the brokers, and ends a transaction of topics that it does not know as aborted, with success
+// (see commitTransaction). More threads than cores make the system stop one between the two.
+func TestFirstCommits(t *testing.T) {
+	k := fakeKafka(t)
+	r := newRig(t, k.ListenAddrs(), nil)
+	var aborts atomic.Int64
+	k.ControlKey(kmsg.EndTxn.Int16(), func(req kmsg.Request) (kmsg.Response, error, bool) {
+		k.KeepControl()
+		if !req.(*kmsg.EndTxnRequest).Commit {
+			aborts.Add(1)
+		}
+		return nil, nil, false
+	})
+	const n = 400
+	for i := range uint64(n) {
+		p := r.open()
+		r.mustCommit(p, i+1, int64(i))
+		p.Close()
+	}
+	if got := aborts.Load(); got > 0 {
+		t.Errorf("%d of %d commits were sent as aborts", got, n)
+	}
+}
