@@ -12,6 +12,7 @@ import (
 type buckets[V any] struct {
 	x        *values[V]
 	m        map[string]*bucket[V]
+	last     *bucket[V] // of the last call, one of m
 	complete bool // a prefix without a bucket has no entries in the Store either
 	bytes    int64
 
@@ -48,6 +49,14 @@ type elem[V any] struct {
 	pend uint32 // index in buckets.pend + 1
 }
 
+// shortElem is an entry with room for its key.
+type shortElem[V any] struct {
+	elem[V]
+	room [shortKey]byte
+}
+
+const shortKey = 44
+
 type undoElem[V any] struct {
 	e     *elem[V]
 	val   V
@@ -82,8 +91,12 @@ func (b *buckets[V]) bucketSize(k *bucket[V]) int64 {
 
 // get returns the bucket of a prefix. It is nil if there is nothing in it and insert is false.
 func (b *buckets[V]) get(prefix []byte, insert bool) *bucket[V] {
-	if k := b.m[string(prefix)]; k != nil {
+	if k := b.last; k != nil && k.prefix == string(prefix) {
 		k.ref = true
+		return k
+	}
+	if k := b.m[string(prefix)]; k != nil {
+		k.ref, b.last = true, k
 		return k
 	}
 	if b.complete && !insert {
@@ -105,16 +118,38 @@ func (b *buckets[V]) get(prefix []byte, insert bool) *bucket[V] {
 	for _, e := range k.elems { // not before all could be decoded
 		b.account(b.elemSize(e))
 	}
-	b.m[k.prefix] = k
+	b.m[k.prefix], b.last = k, k
 	b.account(b.bucketSize(k))
 	return k
 }
 
+// forget takes a bucket out.
+func (b *buckets[V]) forget(k *bucket[V]) {
+	delete(b.m, k.prefix)
+	b.account(-b.bucketSize(k))
+	if b.last == k {
+		b.last = nil
+	}
+}
+
+// find is where an entry is, or would be. The keys begin with the prefix, of which at least the store id is there; what is
+// behind all others, as it is with times, is found at once.
 func (k *bucket[V]) find(key []byte) (int, bool) {
+	n := len(k.prefix)
+	key = key[n:]
 	lo, hi := 0, len(k.elems)
+	if hi > 0 {
+		switch c := bytes.Compare(k.elems[hi-1].key[n:], key); {
+		case c == 0:
+			return hi - 1, true
+		case c < 0:
+			return hi, false
+		}
+		hi--
+	}
 	for lo < hi {
 		mid := int(uint(lo+hi) >> 1)
-		switch c := bytes.Compare(k.elems[mid].key, key); {
+		switch c := bytes.Compare(k.elems[mid].key[n:], key); {
 		case c == 0:
 			return mid, true
 		case c < 0:
@@ -153,7 +188,12 @@ const (
 
 func (b *buckets[V]) newElem(k *bucket[V], key []byte) *elem[V] {
 	if !b.slabs {
-		return &elem[V]{b: k, key: bytes.Clone(key)}
+		if len(key) > shortKey {
+			return &elem[V]{b: k, key: bytes.Clone(key)}
+		}
+		s := &shortElem[V]{} // in one piece
+		s.b, s.key = k, s.room[:copy(s.room[:], key):len(key)]
+		return &s.elem
 	}
 	if len(b.slab) == 0 {
 		b.slab = make([]elem[V], elemSlab)
@@ -209,8 +249,7 @@ func (b *buckets[V]) drop(e *elem[V]) {
 		e.b.elems = slices.Delete(e.b.elems, i, i+1)
 		b.account(-b.elemSize(e))
 		if len(e.b.elems) == 0 && b.complete && e.b.walking == 0 {
-			delete(b.m, e.b.prefix)
-			b.account(-b.bucketSize(e.b))
+			b.forget(e.b)
 		}
 	}
 }
@@ -369,7 +408,7 @@ func (b *buckets[V]) seal() {
 			} else {
 				ch.Value = s.arena.keep(b.x.append(tail, &e.val))
 			}
-			if b.x.class != plain {
+			if b.x.class != plain && !b.x.owned {
 				// Let go of what the value shares with fetched records.
 				b.x.decode(nil, e.key, ch.Value, &e.val)
 			}
@@ -428,7 +467,7 @@ func (b *buckets[V]) written() {
 func (b *buckets[V]) evict(want int64) int64 {
 	before := b.bytes
 	for range 2 {
-		for prefix, k := range b.m {
+		for _, k := range b.m {
 			if before-b.bytes >= want {
 				return before - b.bytes
 			}
@@ -445,8 +484,7 @@ func (b *buckets[V]) evict(want int64) int64 {
 			for _, e := range k.elems {
 				b.account(-b.elemSize(e))
 			}
-			b.account(-b.bucketSize(k))
-			delete(b.m, prefix)
+			b.forget(k)
 		}
 	}
 	return before - b.bytes

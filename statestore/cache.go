@@ -638,7 +638,7 @@ func (c *cache[V]) change(i uint32, e *entry[V]) Change {
 	ch := Change{Changelog: c.x.changelog, Key: b[:n:n]}
 	if e.meta&flagLive != 0 {
 		ch.Value = b[n:]
-		if c.x.class != plain && (c.x.class != copied || !c.x.copier.Own(&e.val)) {
+		if c.x.class != plain && !c.x.owned && (c.x.class != copied || !c.x.copier.Own(&e.val)) {
 			c.decode(e, ch.Value)
 		}
 		if c.x.class == strung || c.x.class == copied {

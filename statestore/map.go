@@ -56,6 +56,14 @@ func (m *Map[K, MK, V]) Get(g Group, k K, mk MK) *V {
 	return nil
 }
 
+// Len is how many entries the map of k has.
+func (m *Map[K, MK, V]) Len(g Group, k K) int {
+	if b := m.bucket(g, k, false); b != nil {
+		return b.live
+	}
+	return 0
+}
+
 // Put sets the value of mk in the map of k.
 func (m *Map[K, MK, V]) Put(g Group, k K, mk MK, v V) {
 	b := m.bucket(g, k, true)

@@ -411,6 +411,7 @@ type values[V any] struct {
 	vc        Codec[V]
 	class     valueClass
 	copier    Copier[V] // class copied only
+	owned     bool      // class strung only: of an Owner
 	version   uint64
 	prefix    []byte // the version, in front of each value
 	older     map[uint64]Codec[V]
@@ -430,6 +431,7 @@ func newValues[V any](s *State, spec Spec, vc Codec[V]) (*values[V], error) {
 			x.class, x.copier = copied, c
 		}
 	case hasPointers(reflect.TypeFor[V]()):
+		_, x.owned = vc.(Owner)
 		x.class = strung
 	}
 	if s.schemas == nil {

@@ -45,6 +45,12 @@ type Copier[V any] interface {
 	Own(v *V) bool
 }
 
+// Owner is implemented by codecs of flat values that never share memory with anything that is written again: neither with
+// fetched records nor with what else is handed to the State. They stay as they are when an epoch is sealed.
+type Owner interface {
+	Owned()
+}
+
 // CodecOf makes the codec of V by reflection, once: a plan of offsets that encoding and decoding walk. It takes
 // booleans, numbers, strings, time.Time (the instant and its offset from UTC), slices, arrays, maps, pointers, structs
 // with exported and unexported fields, and types with MarshalBinary and UnmarshalBinary; it refuses channels,
