@@ -33,10 +33,10 @@ func formats() format.RowFormats {
 }
 
 // connectors are what tables may stand for, by the option 'connector'. They ask cluster which topics there are; nil = none can be
-// asked.
-func (o *Options) connectors(cluster connector.Cluster) connector.Registry {
+// asked, and offline says that the script is not run then.
+func (o *Options) connectors(cluster connector.Cluster, offline bool) connector.Registry {
 	f := formats()
-	topics := kafka.Options{Formats: f, Cluster: cluster}
+	topics := kafka.Options{Formats: f, Cluster: cluster, Offline: offline}
 	all := connector.Registry{
 		"blackhole":    blackhole.New(),
 		"datagen":      datagen.New(),

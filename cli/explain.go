@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"strings"
@@ -90,6 +91,7 @@ func newExplanation(app string, s *script) (*explanation, error) {
 	if err != nil {
 		return nil, err
 	}
+	patterns := s.patterns()
 	for _, sub := range top.Subs {
 		x := explainedSub{ID: sub.ID, Parallelism: sub.Parallelism, Reads: []explainedTopic{}, Writes: []explainedTopic{}, State: []explainedState{}}
 		topic := func(name string, internal bool) explainedTopic {
@@ -99,7 +101,7 @@ func newExplanation(app string, s *script) (*explanation, error) {
 			return explainedTopic{name, internal}
 		}
 		for _, in := range sub.Inputs {
-			x.Reads = append(x.Reads, topic(in.Topic, in.Internal))
+			x.Reads = append(x.Reads, topic(cmp.Or(patterns[in.Topic], in.Topic), in.Internal))
 		}
 		for _, o := range sub.Outputs {
 			if o.DeadLetter {

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -76,7 +77,7 @@ func diffScripts(cmd *cobra.Command, o *Options, environ []string, oldPath, newP
 		if err != nil {
 			return usageError{fmt.Errorf("read the script: %w", err)}
 		}
-		s, err := readScript(path, string(text), sql.Options{Env: environment(environ), Functions: o.Functions, Connectors: o.connectors(nil)})
+		s, err := readScript(path, string(text), sql.Options{Env: environment(environ), Functions: o.Functions, Connectors: o.connectors(nil, true)})
 		if err == nil {
 			err = s.plan()
 		}
@@ -143,5 +144,9 @@ func (s *script) inputs() ([]string, error) {
 		return nil, err
 	}
 	reads, _ := topicsOf(top)
+	patterns := s.patterns()
+	for i, t := range reads {
+		reads[i] = cmp.Or(patterns[t], t)
+	}
 	return reads, nil
 }

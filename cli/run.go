@@ -61,7 +61,7 @@ func runScript(c *scriptCall) error {
 	if err != nil {
 		return err
 	}
-	c.offline = inProcess
+	c.offline, c.runs = inProcess, true
 	s, err := c.open()
 	if err != nil {
 		return err

@@ -17,6 +17,7 @@ import (
 	library "github.com/millrace-stream/millrace"
 	"github.com/millrace-stream/millrace/configs"
 	"github.com/millrace-stream/millrace/connector"
+	"github.com/millrace-stream/millrace/connector/kafka"
 	"github.com/millrace-stream/millrace/sql"
 	"github.com/millrace-stream/millrace/sql/diag"
 	"github.com/millrace-stream/millrace/sql/parse"
@@ -82,6 +83,20 @@ func (s *script) plan() error {
 	return nil
 }
 
+// patterns are what stands for the topics of tables whose topics are not known, by the name that plans have for them.
+func (s *script) patterns() map[string]string {
+	names := map[string]string{}
+	for _, sink := range s.app.Plan.Sinks {
+		rel.Walk(sink, func(n rel.Node) bool {
+			if scan, ok := n.(*rel.PScan); ok && scan.Options["topic-pattern"] != "" {
+				names[kafka.PatternTopic(scan.Options["topic-pattern"])] = "topics of the pattern " + scan.Options["topic-pattern"]
+			}
+			return true
+		})
+	}
+	return names
+}
+
 // warn writes the warnings for people.
 func (s *script) warn(w io.Writer) error {
 	_, err := io.WriteString(w, s.warnings.Text())
@@ -123,8 +138,8 @@ type scriptCall struct {
 	load     func(defaults map[string]any) (*configs.Loaded, error)
 	// notes are what SET says that has no effect here.
 	notes diag.List
-	// offline says that no cluster is asked.
-	offline bool
+	// offline says that no cluster is asked, runs that the script runs all the same.
+	offline, runs bool
 }
 
 func (s scriptCommand) command(o *Options, environ []string) *cobra.Command {
@@ -200,11 +215,11 @@ func (c *scriptCall) Topics(settings map[string]string) (topics map[string]int, 
 
 // connect connects to the cluster of a configuration, in silence.
 func connect(ctx context.Context, cfg configs.Config) (*txn.Cluster, error) {
-	kafka, err := library.KafkaOptions(cfg, nil, slog.New(slog.DiscardHandler))
+	options, err := library.KafkaOptions(cfg, nil, slog.New(slog.DiscardHandler))
 	if err != nil {
 		return nil, err
 	}
-	return txn.Connect(ctx, kafka)
+	return txn.Connect(ctx, options)
 }
 
 // othersTopics are the topics, with their partitions, that are neither the cluster's own nor the app's.
@@ -240,9 +255,9 @@ func (c *scriptCall) options() sql.Options {
 // connectors are what tables may stand for.
 func (c *scriptCall) connectors() connector.Registry {
 	if c.offline {
-		return c.program.connectors(nil)
+		return c.program.connectors(nil, !c.runs)
 	}
-	return c.program.connectors(c)
+	return c.program.connectors(c, false)
 }
 
 // open reads and plans the script, and takes what its tables say of the cluster into the configuration.

@@ -120,7 +120,7 @@ func (c *shellCall) run() (err error) {
 	files := loaded.Args
 	interactive := len(files) == 0 && len(statements) == 0 && term.IsTerminal(int(os.Stdin.Fd()))
 	o := shell.Options{
-		SQL: sql.Options{Env: environment(c.environ), Functions: c.program.Functions, Connectors: c.program.connectors(c), BadInput: library.DecodePolicy(c.config)},
+		SQL: sql.Options{Env: environment(c.environ), Functions: c.program.Functions, Connectors: c.program.connectors(c, false), BadInput: library.DecodePolicy(c.config)},
 		Out: c.cmd.OutOrStdout(), Err: c.cmd.ErrOrStderr(), Form: form,
 		Query: c.query, Insert: c.insert,
 		Interruptible: func(ctx context.Context) (context.Context, context.CancelFunc) {

@@ -49,7 +49,7 @@ Exit codes: 0 all passed, 1 a test failed, 2 a file or the command line has a mi
 				return usageError{fmt.Errorf("no file that ends with .test in %s", strings.Join(args, ", "))}
 			}
 			r := testReport{out: cmd.OutOrStdout(), verbose: verbose}
-			to := sqltest.TestOptions{Functions: o.Functions, Connectors: o.connectors(nil), Env: environment(environ), Filter: filter.MatchString, Update: update}
+			to := sqltest.TestOptions{Functions: o.Functions, Connectors: o.connectors(nil, true), Env: environment(environ), Filter: filter.MatchString, Update: update}
 			for _, path := range files {
 				if err := r.run(path, to); err != nil {
 					return err

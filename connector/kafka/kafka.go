@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
+	"unicode"
 
 	"github.com/millrace-stream/millrace/connector"
 	"github.com/millrace-stream/millrace/format"
@@ -18,8 +20,10 @@ import (
 type Options struct {
 	// Formats are the formats of keys and values.
 	Formats format.RowFormats
-	// Cluster tells which topics there are, for 'topic-pattern'; nil = that is refused.
+	// Cluster tells which topics there are, for 'topic-pattern'; nil = that is refused, or Offline.
 	Cluster connector.Cluster
+	// Offline says that plans are only looked at and never run: without a Cluster PatternTopic stands for the topics of a pattern.
+	Offline bool
 }
 
 type kafka struct {
@@ -89,8 +93,22 @@ func (k *kafka) Source(t connector.Table) (*connector.Source, error) {
 	return s, nil
 }
 
+// PatternTopic is the name that stands for the topics of a 'topic-pattern' where no cluster is asked.
+func PatternTopic(pattern string) string {
+	name := strings.Map(func(r rune) rune {
+		if r < 0x80 && (unicode.IsLetter(r) || unicode.IsDigit(r) || r == '.' || r == '-') {
+			return r
+		}
+		return '_'
+	}, pattern)
+	return "topic-pattern_" + name[:min(len(name), 200)]
+}
+
 // matching are the topics that a pattern stands for.
 func (k *kafka) matching(x *table) ([]string, error) {
+	if k.Cluster == nil && k.Offline {
+		return []string{PatternTopic(x.o.Text("topic-pattern"))}, nil
+	}
 	if k.Cluster == nil {
 		return nil, errors.New("option 'topic-pattern' needs to know the topics of the cluster, which is not asked here; name them in 'topic'")
 	}
