@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"testing"
+	"time"
 
 	"github.com/millrace-stream/millrace/statestore"
 	"github.com/millrace-stream/millrace/statestore/memstore"
@@ -65,6 +66,80 @@ func BenchmarkTableUpdate(b *testing.B) {
 	b.Run("slice/10k", func(b *testing.B) {
 		benchTable(b, 10_000, func(v *basket) { v.items = append(v.items[:min(len(v.items), 5)], 7) })
 	})
+}
+
+// BenchmarkTableChurn is updates of 1,000,000 keys, of which the cache has room for a fourth, over a store that is never asked
+// long. worst-ms is the longest step, of Begin and one update, once the cache is full.
+func BenchmarkTableChurn(b *testing.B) {
+	for _, prefix := range []string{"", "a-prefix-that-makes-keys-long-"} {
+		b.Run(fmt.Sprint(len(prefix)+14), func(b *testing.B) {
+			const n = 1_000_000
+			s := statestore.NewState(nullStore{}, statestore.StateOptions{CacheBytes: int64(n) / 4 * int64(60+len(prefix))})
+			tab := newTable[total](b, s, "t")
+			ks := userKeys(n)
+			for i := range ks {
+				ks[i] = prefix + ks[i]
+			}
+			r := rand.New(rand.NewPCG(1, 2))
+			i, worst := 0, time.Duration(0)
+			step := func() {
+				k := r.IntN(n)
+				from := time.Now()
+				s.Begin()
+				v, _ := tab.Update(uint16(k&4095), ks[k])
+				worst = max(worst, time.Since(from))
+				v.n++
+				s.End()
+				if i++; i%20_000 == 0 {
+					s.Seal(uint64(i))
+					s.Committed()
+					if err := s.WriteBehind(statestore.Meta{}); err != nil {
+						b.Fatal(err)
+					}
+				}
+			}
+			for range n {
+				step()
+			}
+			worst = 0
+			b.ReportAllocs()
+			for b.Loop() {
+				step()
+			}
+			b.ReportMetric(float64(worst.Microseconds())/1000, "worst-ms")
+		})
+	}
+}
+
+// BenchmarkTableGrow is inserts of new keys, 2,000,000 of them, then again into an empty table. worst-ms is the longest.
+func BenchmarkTableGrow(b *testing.B) {
+	const n = 2_000_000
+	ks := userKeys(n)
+	var tab *statestore.Table[string, total]
+	var s *statestore.State
+	i, worst := 0, time.Duration(0)
+	b.ReportAllocs()
+	for b.Loop() {
+		if i%n == 0 {
+			s = statestore.NewState(nullStore{}, statestore.StateOptions{CacheBytes: 1 << 30})
+			tab = newTable[total](b, s, "t")
+		}
+		k := ks[i%n]
+		i++
+		from := time.Now()
+		s.Begin()
+		tab.Update(1, k)
+		s.End()
+		worst = max(worst, time.Since(from))
+		if i%20_000 == 0 {
+			s.Seal(uint64(i))
+			s.Committed()
+			if err := s.WriteBehind(statestore.Meta{}); err != nil {
+				b.Fatal(err)
+			}
+		}
+	}
+	b.ReportMetric(float64(worst.Microseconds())/1000, "worst-ms")
 }
 
 func benchSeal[V any](b *testing.B, change func(*V)) {

@@ -13,8 +13,9 @@ type buckets[V any] struct {
 	x        *values[V]
 	m        map[string]*bucket[V]
 	last     *bucket[V] // of the last call, one of m
-	complete bool // a prefix without a bucket has no entries in the Store either
+	complete bool       // a prefix without a bucket has no entries in the Store either
 	bytes    int64
+	swept    int // buckets that the running eviction has looked at
 
 	undo      []undoElem[V]
 	dirty     []*elem[V]
@@ -463,31 +464,36 @@ func (b *buckets[V]) written() {
 	b.pend, b.pendOf = b.pend[:0], b.pendOf[:0]
 }
 
-// evict drops whole buckets whose entries are all clean, those that were not looked at since the last time first.
-func (b *buckets[V]) evict(want int64) int64 {
+// evict drops whole buckets whose entries are all clean, those that were not looked at since the last time first. It looks
+// at as many as there are twice, at most; where it begins is random.
+func (b *buckets[V]) evict(w *sweep) (ended bool) {
 	before := b.bytes
-	for range 2 {
-		for _, k := range b.m {
-			if before-b.bytes >= want {
-				return before - b.bytes
-			}
-			if k.ref {
-				k.ref = false
-				continue
-			}
-			if slices.ContainsFunc(k.elems, func(e *elem[V]) bool { return e.meta&(flagDirty|flagSealed) != 0 || e.pend != 0 }) {
-				continue
-			}
-			if k.live > 0 {
-				b.complete = false
-			}
-			for _, e := range k.elems {
-				b.account(-b.elemSize(e))
-			}
-			b.forget(k)
+	for _, k := range b.m {
+		if w.looks <= 0 || w.want <= before-b.bytes || b.swept >= 2*len(b.m) {
+			break
 		}
+		b.swept++
+		w.looks -= 1 + len(k.elems)/4
+		if k.ref {
+			k.ref = false
+			continue
+		}
+		if slices.ContainsFunc(k.elems, func(e *elem[V]) bool { return e.meta&(flagDirty|flagSealed) != 0 || e.pend != 0 }) {
+			continue
+		}
+		if k.live > 0 {
+			b.complete = false
+		}
+		for _, e := range k.elems {
+			b.account(-b.elemSize(e))
+		}
+		b.forget(k)
 	}
-	return before - b.bytes
+	w.want -= before - b.bytes
+	if ended = w.want <= 0 || b.swept >= 2*len(b.m); ended {
+		b.swept = 0
+	}
+	return ended
 }
 
 func (b *buckets[V]) cached() int64 { return b.bytes }

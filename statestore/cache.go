@@ -15,7 +15,10 @@ import (
 //
 //	index  []uint32             entry number + 1 in the bits of its mask, of the hash the others; 0 is free; linear probing
 //	pages  [][1024]entry[V]     never move, so that pointers to values stay good; short keys are in the entry
-//	keys   byteArena            long keys
+//	keys   keyArena             long keys
+//
+// All upkeep is cut into small pieces, done with inserts and removals, so that no call takes long: a larger index is filled
+// from the one before it, long keys are moved together, and entries are evicted a few at a time.
 //
 // Where complete is set, what is not here does not exist and the Store is not asked.
 type cache[V any] struct {
@@ -24,6 +27,9 @@ type cache[V any] struct {
 	phys     []byte // scratch: a physical key
 	probe    []byte // scratch: a padded key
 	index    []uint32
+	old      []uint32 // the index before it, until all of it was moved; nil: it was
+	oldFirst uint32   // a free slot of old, where moving began
+	oldMoved uint32   // slots of old behind it that were moved
 	pages    []*[pageSize]entry[V]
 	sizes    [][]uint32 // encoded sizes, of values with pointers
 	encs     [][][]byte // encoded forms, of values of class encoded
@@ -31,12 +37,11 @@ type cache[V any] struct {
 	free     []uint32
 	used     int // entries in the index
 	live     int // of them with a value
-	keys     byteArena
-	keyBytes int // bytes of long keys in use
-	garbage  int // bytes of long keys of removed entries
+	keys     keyArena
 	bytes    int64
 	complete bool
 	hand     uint32 // of the eviction clock
+	swept    uint32 // entries that the running eviction has looked at
 
 	undo      []undoRec[V]
 	dirty     []uint32 // entries in the order of their first write in the epoch
@@ -166,30 +171,32 @@ func words(key []byte) [3]uint64 {
 	return [3]uint64{binary.LittleEndian.Uint64(w), binary.LittleEndian.Uint64(w[8:]), binary.LittleEndian.Uint64(w[16:])}
 }
 
-// find looks for a padded key; h is its hash. The index has more slots than there are entries, so that the bits of its
+// find looks for a padded key; h is its hash. An index has more slots than there are entries, so that the bits of its
 // mask hold any entry number.
 func (c *cache[V]) find(h uint32, key []byte) (uint32, *entry[V]) {
-	if len(c.index) == 0 {
-		return 0, nil
-	}
-	mask := uint32(len(c.index) - 1)
 	if len(key) > inlineKey {
-		for pos := h & mask; c.index[pos] != 0; pos = (pos + 1) & mask {
-			if slot := c.index[pos]; (slot^h)&^mask == 0 {
-				i := slot&mask - 1
-				if e := c.at(i); string(c.keyOf(e)) == string(key) {
-					return i, e
+		for index, old := c.index, c.old; index != nil; index, old = old, nil {
+			mask := uint32(len(index) - 1)
+			for pos := h & mask; index[pos] != 0; pos = (pos + 1) & mask {
+				if slot := index[pos]; (slot^h)&^mask == 0 {
+					i := slot&mask - 1
+					if e := c.at(i); string(c.keyOf(e)) == string(key) {
+						return i, e
+					}
 				}
 			}
 		}
 		return 0, nil
 	}
 	n, w := uint8(len(key)), words(key)
-	for pos := h & mask; c.index[pos] != 0; pos = (pos + 1) & mask {
-		if slot := c.index[pos]; (slot^h)&^mask == 0 {
-			i := slot&mask - 1
-			if e := c.at(i); e.key == w && e.klen == n {
-				return i, e
+	for index, old := c.index, c.old; index != nil; index, old = old, nil {
+		mask := uint32(len(index) - 1)
+		for pos := h & mask; index[pos] != 0; pos = (pos + 1) & mask {
+			if slot := index[pos]; (slot^h)&^mask == 0 {
+				i := slot&mask - 1
+				if e := c.at(i); e.key == w && e.klen == n {
+					return i, e
+				}
 			}
 		}
 	}
@@ -239,6 +246,7 @@ func (c *cache[V]) insert(h uint32, key []byte) (uint32, *entry[V]) {
 	if (c.used+1)*4 > len(c.index)*3 {
 		c.grow()
 	}
+	c.upkeep()
 	var i uint32
 	if n := len(c.free); n > 0 {
 		i = c.free[n-1]
@@ -260,7 +268,6 @@ func (c *cache[V]) insert(h uint32, key []byte) (uint32, *entry[V]) {
 	*e = entry[V]{meta: flagUsed | flagRef}
 	if len(key) > inlineKey {
 		e.klen, e.key = longKey, [3]uint64{c.keys.add(key), uint64(len(key))}
-		c.keyBytes += len(key)
 	} else {
 		e.klen, e.key = uint8(len(key)), words(key)
 	}
@@ -316,31 +323,102 @@ func (c *cache[V]) link(i, h uint32) {
 	c.index[pos] = h&^mask | (i + 1)
 }
 
+// smallIndex is the number of slots of an index that is moved at once.
+const smallIndex = 256
+
+// grow makes a larger index, and leaves the entries in the old one: upkeep moves them.
 func (c *cache[V]) grow() {
-	c.index = make([]uint32, max(16, 2*len(c.index)))
-	for i := range c.n {
-		if e := c.at(i); e.meta&flagUsed != 0 {
-			c.link(i, c.hashOf(e))
+	c.moveIndex(len(c.old)) // there is nothing left to move, or the old one is small
+	c.old, c.index = c.index, make([]uint32, max(16, 2*len(c.index)))
+	c.oldFirst, c.oldMoved = 0, 0
+	if len(c.old) <= smallIndex {
+		c.moveIndex(len(c.old))
+		return
+	}
+	for c.old[c.oldFirst] != 0 {
+		c.oldFirst++
+	}
+}
+
+// moveIndex moves what is in the next n slots of the old index, and on to a free slot: what probing for a key passes is
+// moved all at once or not at all.
+func (c *cache[V]) moveIndex(n int) {
+	mask := uint32(len(c.old) - 1)
+	for ; int(c.oldMoved) < len(c.old); c.oldMoved++ {
+		pos := (c.oldFirst + c.oldMoved) & mask
+		slot := c.old[pos]
+		if slot == 0 && n <= 0 {
+			return
+		}
+		n--
+		if slot != 0 {
+			c.old[pos] = 0
+			i := slot&mask - 1
+			c.link(i, c.hashOf(c.at(i)))
+		}
+	}
+	c.old = nil
+}
+
+// Upkeep with each insert or removal. A new index is full after 3/4 as many inserts as the old one has slots, so that the
+// old one is gone long before; long keys are all moved while an eighth of the entries comes or goes.
+const (
+	moveSlots = 8 // of the old index
+	moveKeys  = 8 // entries that are looked at for long keys in old chunks
+)
+
+// upkeep does a bounded piece of the work that waits.
+func (c *cache[V]) upkeep() {
+	if c.old != nil {
+		c.moveIndex(moveSlots)
+	}
+	if c.keys.moving {
+		c.moveKeys()
+	}
+}
+
+// moveKeys moves long keys out of old chunks. When all entries were looked at these are gone.
+func (c *cache[V]) moveKeys() {
+	a := &c.keys
+	for range moveKeys {
+		if a.next >= c.n {
+			a.moving = false
+			return
+		}
+		e := c.at(a.next)
+		a.next++
+		if e.klen == longKey && a.chunks[e.key[0]>>32].old {
+			ref := e.key[0]
+			e.key[0] = a.add(c.keyOf(e))
+			a.remove(ref, e.keyLen())
 		}
 	}
 }
 
 // remove takes an entry out. It must be clean; its values in the Store, if any, are not touched.
 func (c *cache[V]) remove(i uint32, e *entry[V]) {
-	mask := uint32(len(c.index) - 1)
-	pos := c.hashOf(e) & mask
-	for c.index[pos]&mask != i+1 {
+	h := c.hashOf(e)
+	index := c.index
+	mask := uint32(len(index) - 1)
+	pos := h & mask
+	for index[pos]&mask != i+1 {
+		if index[pos] == 0 { // it was not moved yet
+			index = c.old
+			mask = uint32(len(index) - 1)
+			pos = h & mask
+			continue
+		}
 		pos = (pos + 1) & mask
 	}
 	// Move back what probing pushed behind this slot, so that no markers of deleted slots are needed.
-	for next := (pos + 1) & mask; c.index[next] != 0; next = (next + 1) & mask {
-		home := c.hashOf(c.at(c.index[next]&mask-1)) & mask
+	for next := (pos + 1) & mask; index[next] != 0; next = (next + 1) & mask {
+		home := c.hashOf(c.at(index[next]&mask-1)) & mask
 		if (next-home)&mask >= (next-pos)&mask {
-			c.index[pos] = c.index[next]
+			index[pos] = index[next]
 			pos = next
 		}
 	}
-	c.index[pos] = 0
+	index[pos] = 0
 	c.setLive(i, e, false)
 	if c.x.class != plain {
 		c.resize(i, 0)
@@ -350,31 +428,18 @@ func (c *cache[V]) remove(i uint32, e *entry[V]) {
 	}
 	c.account(-entrySize[V](e.keyLen()))
 	if e.klen == longKey {
-		c.garbage += e.keyLen()
-		c.keyBytes -= e.keyLen()
+		c.keys.remove(e.key[0], e.keyLen())
 	}
 	*e = entry[V]{}
 	c.free = append(c.free, i)
 	c.used--
-	if c.garbage > arenaChunk && c.garbage > c.keyBytes/2 {
-		c.compactKeys()
-	}
-}
-
-// compactKeys writes the long keys anew. The old chunks stay as they are: an iteration may still look at them.
-func (c *cache[V]) compactKeys() {
-	var fresh byteArena
-	for i := range c.n {
-		if e := c.at(i); e.meta&flagUsed != 0 && e.klen == longKey {
-			e.key[0] = fresh.add(c.keyOf(e))
-		}
-	}
-	c.keys, c.garbage = fresh, 0
+	c.upkeep()
 }
 
 // reset empties the cache for another window. Nothing may point into it any more.
 func (c *cache[V]) reset() {
 	clear(c.index)
+	c.old = nil
 	if c.x.class != plain {
 		for i := range c.pages {
 			clear(c.pages[i][:])
@@ -386,7 +451,7 @@ func (c *cache[V]) reset() {
 	}
 	c.account(-c.bytes)
 	c.keys.reset(arenaKeep)
-	c.n, c.used, c.live, c.keyBytes, c.garbage, c.hand = 0, 0, 0, 0, 0, 0
+	c.n, c.used, c.live, c.hand, c.swept = 0, 0, 0, 0, 0
 	c.free = c.free[:0]
 	c.dirty, c.sealed = c.dirty[:0], c.sealed[:0]
 	c.pend, c.pendOf = c.pend[:0], c.pendOf[:0]
@@ -695,11 +760,12 @@ func (c *cache[V]) forget() {
 	c.pend, c.pendOf = c.pend[:0], c.pendOf[:0]
 }
 
-// evict drops clean entries that were not looked at for a round of the clock.
-func (c *cache[V]) evict(want int64) (freed int64) {
+// evict drops clean entries that were not looked at for a round of the clock, of which it makes two at most.
+func (c *cache[V]) evict(w *sweep) (ended bool) {
 	before := c.bytes
-	for range 2 * int(c.n) {
-		if before-c.bytes >= want {
+	for ; w.looks > 0; w.looks-- {
+		if ended = w.want <= before-c.bytes || c.swept >= 2*c.n; ended {
+			c.swept = 0
 			break
 		}
 		if c.hand >= c.n {
@@ -707,6 +773,7 @@ func (c *cache[V]) evict(want int64) (freed int64) {
 		}
 		i := c.hand
 		c.hand++
+		c.swept++
 		e := c.at(i)
 		switch {
 		case e.meta&flagUsed == 0 || e.meta&(flagDirty|flagSealed) != 0 || e.pend != 0:
@@ -719,7 +786,8 @@ func (c *cache[V]) evict(want int64) (freed int64) {
 			c.remove(i, e)
 		}
 	}
-	return before - c.bytes
+	w.want -= before - c.bytes
+	return ended
 }
 
 // load fills an empty cache from the Store, as long as the caches are less than 3/4 full. If all fits, with all that the

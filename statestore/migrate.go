@@ -376,8 +376,10 @@ func readBy(now string, migrations []string, was string) (int, error) {
 		}
 		n, err1 := parseSchema(now)
 		w, err2 := parseSchema(was)
-		if err1 == nil && err2 == nil && nothingLeft(n, w) {
-			return 0, fmt.Errorf("stored as %s, they have no field that %s has, so nothing of them would be left: keep the names with tags state:\"name\", or add a migration", was, now)
+		if err1 == nil && err2 == nil {
+			if n, w := nothingLeft(n, w); n != nil {
+				return 0, fmt.Errorf("stored as %s, they have no field that %s has, so nothing of them would be left: keep the names with tags state:\"name\", or add a migration", w, n)
+			}
 		}
 		return -1, nil
 	}
@@ -405,17 +407,28 @@ func readBy(now string, migrations []string, was string) (int, error) {
 	return 0, fmt.Errorf("stored as %s, they fit more than one of %s: add a migration of exactly that form", was, forms)
 }
 
-// nothingLeft says that values of was, read as now, would all be zero.
-func nothingLeft(now, was *wireType) bool {
-	if now.kind != kindStruct || len(was.fields) == 0 {
-		return false
-	}
-	for _, wf := range was.fields {
-		if slices.ContainsFunc(now.fields, func(nf wireField) bool { return nf.name == wf.name }) {
-			return false
+// nothingLeft finds values, or parts of them, of which all fields would be lost if was is read as now, which canRead allows.
+func nothingLeft(now, was *wireType) (n, w *wireType) {
+	switch now.kind {
+	case kindStruct:
+		left := len(was.fields) == 0
+		for _, wf := range was.fields {
+			i := slices.IndexFunc(now.fields, func(nf wireField) bool { return nf.name == wf.name })
+			if i < 0 {
+				continue
+			}
+			left = true
+			if n, w := nothingLeft(now.fields[i].typ, wf.typ); n != nil {
+				return n, w
+			}
 		}
+		if !left {
+			return now, was
+		}
+	case kindSlice, kindPointer, kindArray, kindMap:
+		return nothingLeft(now.elem, was.elem)
 	}
-	return true
+	return nil, nil
 }
 
 // LostFields are the fields of values stored as was that reading them as now leaves out, as paths; CanRead allows it.

@@ -295,6 +295,7 @@ func TestSpecCanRead(t *testing.T) {
 		{"loses a field inside", "map[string]struct{a int32;x bool}", "map[string]struct{a int32}", []string{v2}, false, "fit none"},
 		{"loses a field of a field", "struct{p struct{a int32;x bool}}", "struct{p struct{a int32}}", []string{v2}, false, "fit none"},
 		{"all fields renamed", v1, now, nil, false, "nothing of them would be left"},
+		{"all fields of a part renamed", "struct{n int64;v []struct{a int32}}", "struct{n int64;v []struct{b int32}}", nil, false, "stored as struct{a int32}, they have no field that struct{b int32} has"},
 		{"wider inside", "[]struct{a int32}", "[]struct{a int64}", []string{v2}, false, ""},
 		{"does not fit without migrations", "string", "int64", nil, false, "stored as string"},
 	} {

@@ -74,9 +74,12 @@ type State struct {
 	announced []Change                 // schema descriptors sealed or pending
 	announce  int                      // of them the pending ones
 
-	used      int64 // bytes in caches, approximate
-	evictAt   int64 // used that makes Begin evict
-	iterating int   // no eviction below a running iteration
+	used      int64   // bytes in caches, approximate
+	evictAt   int64   // used that makes Begin evict; 0: an eviction runs
+	shares    []int64 // of the substores in the running eviction
+	evicting  int     // the substore that it is at
+	evicted   int64   // used when it was last at work
+	iterating int     // no eviction below a running iteration
 	dirty     int64
 	near      int        // nearTimers, or less in tests
 	keys      []sortKey  // scratch of WriteBehind
@@ -92,13 +95,19 @@ type undoer interface {
 
 // A substore is a typed store, as State drives it.
 type substore interface {
-	seal()                          // appends the dirty entries to State.changes
-	committed()                     // sealed becomes pending
-	gather(b Batch)                 // puts what is pending into the batch, sorted; range deletes go first
-	written()                       // pending is stored
-	evict(want int64) (freed int64) // drops clean entries
-	cached() int64                  // bytes, approximate
+	seal()                       // appends the dirty entries to State.changes
+	committed()                  // sealed becomes pending
+	gather(b Batch)              // puts what is pending into the batch, sorted; range deletes go first
+	written()                    // pending is stored
+	evict(w *sweep) (ended bool) // drops clean entries; ended: enough, or no more can be dropped
+	cached() int64               // bytes, approximate
 	horizon() (id ID, end int64, ok bool)
+}
+
+// A sweep is what a substore evicts in one step of an eviction.
+type sweep struct {
+	want  int64 // bytes to be freed; less those that were
+	looks int   // entries to look at
 }
 
 // A keyItem is a key while keys are sorted for an iteration.
@@ -227,7 +236,7 @@ func (s *State) writeBehind(m Meta, flush func() error) error {
 	s.announced = slices.Delete(s.announced, 0, s.announce)
 	s.announce = 0
 	s.pend.reset()
-	s.evictAt = s.room
+	s.evictAt = min(s.evictAt, s.room)
 	return nil
 }
 
@@ -285,14 +294,19 @@ const fewReads = 64
 // makeRoom is for caches that are full. As long as they hold all that is asked for, the blocks of the Store are of no use,
 // and the caches take over their room. Once that is not enough, or the Store is read, they give it back.
 func (s *State) makeRoom() {
-	if s.used > s.room && s.reads <= fewReads*(s.maxBytes/borrowSteps>>20+1) && s.borrow() {
-		return
-	}
-	if s.room > s.cacheBytes && s.used > s.room {
-		s.setRoom(s.cacheBytes)
+	if s.used > s.room && !s.evicts() {
+		if s.reads <= fewReads*(s.maxBytes/borrowSteps>>20+1) && s.borrow() {
+			return
+		}
+		if s.room > s.cacheBytes {
+			s.setRoom(s.cacheBytes)
+		}
 	}
 	s.evict()
 }
+
+// evicts says that an eviction was begun and has not ended.
+func (s *State) evicts() bool { return len(s.shares) > 0 }
 
 // borrowSteps is in how many steps the room grows to maxBytes.
 const borrowSteps = 32
@@ -309,21 +323,46 @@ func (s *State) borrow() bool {
 func (s *State) setRoom(n int64) {
 	s.lender.Lend(n - s.cacheBytes)
 	s.room, s.evictAt, s.reads = n, n, 0
+	s.shares = s.shares[:0]
 }
 
-// evict brings the caches down to 7/8 of their room, or as far as clean entries go.
+// evictLooks is at how many entries an eviction looks in one Begin, which takes about as many times 0.2 us; and at one more
+// for each evictGrown bytes that came since the last, which is more than there are entries in them.
+const (
+	evictLooks = 32
+	evictGrown = 16
+)
+
+// evict brings the caches down to 15/16 of their room, or as far as clean entries go, with a bounded piece of the work in
+// each Begin.
 func (s *State) evict() {
-	need := s.used - s.room/8*7
-	total := s.used
-	for _, sub := range s.subs {
-		share := int64(float64(need) * float64(sub.cached()) / float64(max(total, 1)))
-		if share > 0 {
-			sub.evict(share)
+	if !s.evicts() {
+		need := s.used - s.room/16*15
+		for _, sub := range s.subs {
+			s.shares = append(s.shares, int64(float64(need)*float64(sub.cached())/float64(max(s.used, 1))))
+		}
+		s.evicting, s.evictAt, s.evicted = 0, 0, s.used
+	}
+	w := sweep{looks: evictLooks + int(max(0, s.used-s.evicted)/evictGrown)}
+	for ; s.evicting < len(s.shares); s.evicting++ {
+		w.want = s.shares[s.evicting]
+		if w.want <= 0 {
+			continue
+		}
+		ended := s.subs[s.evicting].evict(&w)
+		s.shares[s.evicting] = w.want
+		if !ended {
+			s.evicted = s.used
+			return
 		}
 	}
-	// What could not be evicted is not yet in the store. It is looked at again when the caches have grown, or after
-	// the next write-behind.
-	s.evictAt = max(s.room, s.used+s.room/16)
+	s.shares = s.shares[:0]
+	s.evictAt = s.room
+	if s.used > s.room {
+		// What could not be evicted is not yet in the store. It is looked at again when the caches have grown, or after
+		// the next write-behind.
+		s.evictAt = s.used + s.room/16
+	}
 }
 
 // place gives a spec the id that its store has here.

@@ -117,10 +117,10 @@ type tableSub[V any] cache[V]
 
 func (t *tableSub[V]) cache() *cache[V] { return (*cache[V])(t) }
 
-func (t *tableSub[V]) seal()                      { t.cache().seal() }
-func (t *tableSub[V]) committed()                 { t.cache().committed() }
-func (t *tableSub[V]) gather(b Batch)             { t.cache().gather(b) }
-func (t *tableSub[V]) written()                   { t.cache().written() }
-func (t *tableSub[V]) evict(want int64) int64     { return t.cache().evict(want) }
-func (t *tableSub[V]) cached() int64              { return t.bytes }
-func (t *tableSub[V]) horizon() (ID, int64, bool) { return 0, 0, false }
+func (t *tableSub[V]) seal()                       { t.cache().seal() }
+func (t *tableSub[V]) committed()                  { t.cache().committed() }
+func (t *tableSub[V]) gather(b Batch)              { t.cache().gather(b) }
+func (t *tableSub[V]) written()                    { t.cache().written() }
+func (t *tableSub[V]) evict(w *sweep) (ended bool) { return t.cache().evict(w) }
+func (t *tableSub[V]) cached() int64               { return t.bytes }
+func (t *tableSub[V]) horizon() (ID, int64, bool)  { return 0, 0, false }

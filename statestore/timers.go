@@ -283,15 +283,25 @@ func (u *timersSub[K]) written() {
 }
 
 // evict drops what is remembered of far and absent timers; the near ones are needed.
-func (u *timersSub[K]) evict(int64) (freed int64) {
+func (u *timersSub[K]) evict(w *sweep) (ended bool) {
 	t := (*Timers[K])(u)
 	before := t.c.bytes
-	for i := range t.c.n {
+	for ; w.looks > 0; w.looks-- {
+		if ended = w.want <= before-t.c.bytes || t.c.swept >= t.c.n; ended {
+			t.c.swept = 0
+			break
+		}
+		if t.c.hand >= t.c.n {
+			t.c.hand = 0
+		}
+		i := t.c.hand
+		t.c.hand++
+		t.c.swept++
 		t.c.drop(i, t.c.at(i))
 		t.forgetFar(i)
 	}
-	return before - t.c.bytes
+	w.want -= before - t.c.bytes
+	return ended
 }
-
 func (u *timersSub[K]) cached() int64              { return u.c.bytes }
 func (u *timersSub[K]) horizon() (ID, int64, bool) { return 0, 0, false }

@@ -29,6 +29,8 @@ type WindowRows[K comparable, V any] struct {
 	storeHor    int64
 	storeDelete bool
 
+	swept int64 // end of the window that the running eviction is at
+
 	inStep   bool
 	undoDrop int
 	undoHor  int64
@@ -71,7 +73,7 @@ func NewWindowRows[K comparable, V any](s *State, spec Spec, kc KeyCodec[K], vc 
 	if err != nil {
 		return nil, err
 	}
-	w := &WindowRows[K, V]{x: x, kw: newKeyWriter(kc), buf: appendID(make([]byte, 0, 64), spec.ID), hor: noHorizon}
+	w := &WindowRows[K, V]{x: x, kw: newKeyWriter(kc), buf: appendID(make([]byte, 0, 64), spec.ID), hor: noHorizon, swept: math.MaxInt64}
 	if h, ok := s.horizons[spec.ID]; ok {
 		w.hor = h
 	}
@@ -404,14 +406,21 @@ func (u *windowRowsSub[K, V]) written() {
 	})
 }
 
-func (u *windowRowsSub[K, V]) evict(want int64) (freed int64) {
+func (u *windowRowsSub[K, V]) evict(w *sweep) (ended bool) {
 	// The newest windows are the last that are needed as a whole.
-	for i := len(u.open) - 1; i >= 0 && freed < want; i-- {
-		freed += u.open[i].b.evict(want - freed)
+	i, found := (*WindowRows[K, V])(u).index(u.swept)
+	if !found {
+		i--
 	}
-	return freed
+	for ; i >= 0 && w.want > 0; i-- {
+		if win := u.open[i]; !win.b.evict(w) {
+			u.swept = win.end
+			return false
+		}
+	}
+	u.swept = math.MaxInt64
+	return true
 }
-
 func (u *windowRowsSub[K, V]) cached() int64 {
 	n := int64(0)
 	for _, win := range u.open {

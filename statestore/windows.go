@@ -26,6 +26,8 @@ type Windows[K comparable, V any] struct {
 	storeHor    int64 // windows up to here are to be deleted from the Store
 	storeDelete bool
 
+	swept int64 // end of the window that the running eviction is at
+
 	inStep   bool // a window was dropped in the running step
 	undoDrop int  // len(dropped) when the step began
 	undoHor  int64
@@ -45,7 +47,7 @@ func NewWindows[K comparable, V any](s *State, spec Spec, kc KeyCodec[K], vc Cod
 	if err != nil {
 		return nil, err
 	}
-	w := &Windows[K, V]{x: x, kw: newKeyWriter(kc), hor: noHorizon}
+	w := &Windows[K, V]{x: x, kw: newKeyWriter(kc), hor: noHorizon, swept: math.MinInt64}
 	if h, ok := s.horizons[spec.ID]; ok {
 		w.hor = h
 	}
@@ -332,17 +334,18 @@ func (u *windowsSub[K, V]) written() {
 	})
 }
 
-func (u *windowsSub[K, V]) evict(want int64) (freed int64) {
+func (u *windowsSub[K, V]) evict(w *sweep) (ended bool) {
 	// Old windows close soon; they are written less and less.
-	for _, win := range u.open {
-		if freed >= want {
-			break
+	i, _ := (*Windows[K, V])(u).index(u.swept)
+	for ; i < len(u.open) && w.want > 0; i++ {
+		if win := u.open[i]; !win.c.evict(w) {
+			u.swept = win.end
+			return false
 		}
-		freed += win.c.evict(want - freed)
 	}
-	return freed
+	u.swept = math.MinInt64
+	return true
 }
-
 func (u *windowsSub[K, V]) cached() int64 {
 	n := int64(0)
 	for _, win := range u.open {
