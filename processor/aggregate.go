@@ -1,24 +1,51 @@
 package processor
 
 import (
+	"reflect"
+
 	"github.com/millrace-stream/millrace/internal/task"
 	"github.com/millrace-stream/millrace/statestore"
 )
 
-// stateCodec is the codec of the operator's state of type V, with the migrations that it was given; it collects an error
-// if there is none.
+// stateCodec is the codec of the operator's state of type V, with those of the migrations that it was given that lead to
+// V; it collects an error if there is none.
 func stateCodec[V any](n *node, what string) (statestore.Codec[V], []string) {
 	c, err := statestore.CodecOf[V]()
 	if err != nil {
 		n.fail("%s: %w", what, err)
 		return nil, nil
 	}
-	m := n.migrations
-	n.migrations = nil
+	m := n.migrationsTo(reflect.TypeFor[V]())
 	if c, err = statestore.Migrating(c, m...); err != nil {
 		n.fail("%w", err)
 	}
 	return c, schemasOf(m)
+}
+
+// partsCodec is stateCodec for a V of the operator's own that holds values of the user's, the parts, of the types of.
+func partsCodec[V any](n *node, what string, of ...reflect.Type) (statestore.Codec[V], []string) {
+	for _, t := range of {
+		n.migrationsTo(t)
+	}
+	c, forms, err := statestore.CodecOfParts[V](n.migrations)
+	if err != nil {
+		n.fail("%s: %w", what, err)
+		return nil, nil
+	}
+	return c, forms
+}
+
+// migrationsTo are those of MigrateState that lead to a type of which the operator keeps values.
+func (n *node) migrationsTo(t reflect.Type) []statestore.Migration {
+	leading := statestore.Leading(t, n.migrations)
+	for _, m := range leading {
+		from, _ := m.Types()
+		if n.migrated == nil {
+			n.migrated = map[reflect.Type]bool{}
+		}
+		n.migrated[from] = true
+	}
+	return leading
 }
 
 func schemasOf(migrations []statestore.Migration) []string {

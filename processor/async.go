@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"reflect"
 	"runtime/debug"
 	"slices"
 	"sync"
@@ -223,7 +224,7 @@ func newAsync[T, R any](from *node, id string, options AsyncOptions, f func(cont
 // asyncEntry is a value that waits, as it is kept.
 type asyncEntry[K comparable, T any] struct {
 	Key       K
-	Value     T
+	Value     T     `part:"value"`
 	Time      int64 // event time
 	Topic     string
 	Partition int32
@@ -240,14 +241,11 @@ func (e *asyncEntry[K, T]) origin() task.Origin {
 
 // asyncEntries declares the store; its key is the number of the value.
 func asyncEntries[K comparable, T any](n *node) statestore.Codec[asyncEntry[K, T]] {
-	codec, err := statestore.CodecOf[asyncEntry[K, T]]()
-	if err != nil {
-		n.fail("value type: %w", err)
-	}
+	codec, migrations := partsCodec[asyncEntry[K, T]](n, "value type", reflect.TypeFor[T]())
 	n.groupOf = func([]byte) (statestore.Group, error) {
 		return 0, errors.New("what waits for a result has no key that could be looked up")
 	}
-	n.store("waiting", statestore.KindTable, seqKeys.Schema(), schemaOf(codec))
+	n.store("waiting", statestore.KindTable, seqKeys.Schema(), schemaOf(codec)).Migrations = migrations
 	return codec
 }
 

@@ -96,13 +96,12 @@ func Broadcast[T any, K comparable](from Flow[T], id string, key func(T) K, gone
 func newGlobalTable[K comparable, V any](from *node, kind, id string, key format.Serde[K], o []Option) (w *node, g *globalTable[K, V]) {
 	w, r := newBroadcast(from, kind, id, o)
 	g = &globalTable[K, V]{n: r, keys: newKeyType(w, key)}
-	var err error
-	if g.values, err = statestore.CodecOf[V](); err != nil {
-		w.fail("value type: %w", err)
-	}
+	var migrations []string
+	g.values, migrations = stateCodec[V](w, "value type")
 	w.detail = g.keys.schema() + " -> " + schemaOf(g.values)
 	r.source.keySchema, r.source.valueSchema = g.keys.schema(), schemaOf(g.values)
-	r.store(globalStore, statestore.KindTable, g.keys.schema(), schemaOf(g.values)).Replicated = true
+	spec := r.store(globalStore, statestore.KindTable, g.keys.schema(), schemaOf(g.values))
+	spec.Replicated, spec.Migrations = true, migrations
 	r.source.open = func(b *builder) task.Source { return &tableSource[K, V]{g: g, table: g.open(b)} }
 	return w, g
 }

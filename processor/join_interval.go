@@ -140,7 +140,7 @@ func takeLate[T any](x *task.Exec, late step[T], v T) error {
 
 // joinRow is a row that waits for partners.
 type joinRow[T any] struct {
-	Value   T
+	Value   T    `part:"value"`
 	Matched bool // of sides whose rows without partner are emitted
 }
 
@@ -215,13 +215,10 @@ func intervalPiece(after, before int64) int64 {
 
 // joinStore declares the rows of one side of an interval join.
 func joinStore[T any, K comparable](n *node, keys *keyType[K], name string, pad bool, piece, reach int64) statestore.Codec[joinRow[T]] {
-	codec, err := statestore.CodecOf[joinRow[T]]()
-	if err != nil {
-		n.fail("%s row type: %w", name, err)
-	}
+	codec, migrations := partsCodec[joinRow[T]](n, name+" row type", reflect.TypeFor[T]())
 	spec := n.expiring(name, statestore.KindWindowRows, keys.schema(), schemaOf(codec), time.Duration(max(reach, 0)+piece)*time.Millisecond)
 	spec.Windows = fmt.Sprintf("pieces of %s", time.Duration(piece)*time.Millisecond)
-	spec.Aggregate = "inner join"
+	spec.Aggregate, spec.Migrations = "inner join", migrations
 	if pad {
 		spec.Aggregate = "outer join" // it knows which rows have met a partner
 	}

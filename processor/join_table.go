@@ -86,22 +86,16 @@ func temporalJoin[K comparable, T, V, R any](n *node, s *keyed[K, T], t *table[K
 	emitter func(next keyedStep[K, R]) func(x *task.Exec, k K, v T, row *V) error) {
 	n.timed = true
 	n.detail = fmt.Sprintf("versions of %s", keep)
-	rows, err := statestore.CodecOf[T]()
-	if err != nil {
-		n.fail("row type: %w", err)
-	}
-	vers, err := statestore.CodecOf[version[V]]()
-	if err != nil {
-		n.fail("value type of the table: %w", err)
-	}
+	rows, rowMigrations := stateCodec[T](n, "row type")
+	vers, versMigrations := partsCodec[version[V]](n, "value type of the table", reflect.TypeFor[V]())
 	times, err := statestore.KeyCodecOf[int64]()
 	if err != nil {
 		n.fail("time: %w", err)
 		return
 	}
 	spec := n.expiring("rows", statestore.KindWindowRows, s.keys.schema(), schemaOf(rows), rowLife+keep)
-	spec.Windows, spec.Aggregate = fmt.Sprintf("pieces of %s", rowPiece*time.Millisecond), "waiting rows"
-	n.store("versions", statestore.KindMap, s.keys.schema()+" / "+times.Schema(), schemaOf(vers))
+	spec.Windows, spec.Aggregate, spec.Migrations = fmt.Sprintf("pieces of %s", rowPiece*time.Millisecond), "waiting rows", rowMigrations
+	n.store("versions", statestore.KindMap, s.keys.schema()+" / "+times.Schema(), schemaOf(vers)).Migrations = versMigrations
 	n.store("timers", statestore.KindTimers, s.keys.schema(), "")
 	build := func(b *builder) *temporalOp[K, T, V] {
 		return shared(b, n, func() *temporalOp[K, T, V] {

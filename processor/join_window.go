@@ -140,12 +140,9 @@ func windowJoin[K comparable, A, B, R any](left WindowedStream[K, A], right Keye
 
 // windowRows declares the rows of one side of a window join.
 func windowRows[T any, K comparable](n *node, keys *keyType[K], name string, a window.Assigner, life time.Duration) statestore.Codec[T] {
-	codec, err := statestore.CodecOf[T]()
-	if err != nil {
-		n.fail("%s row type: %w", name, err)
-	}
+	codec, migrations := stateCodec[T](n, name+" row type")
 	spec := n.expiring(name, statestore.KindWindowRows, keys.schema(), schemaOf(codec), life)
-	spec.Windows, spec.Aggregate = "slices of "+a.Layout(), "rows of windows"
+	spec.Windows, spec.Aggregate, spec.Migrations = "slices of "+a.Layout(), "rows of windows", migrations
 	return codec
 }
 

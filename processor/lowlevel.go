@@ -237,7 +237,11 @@ func (s *rawSource[T]) Decode(x *task.Exec, slot int, rec *record.Record) (int64
 func badData(x *task.Exec, op int32, err error) error {
 	var outside *format.OutsideError
 	if errors.As(err, &outside) {
-		return x.FailWith(op, task.UserCode, task.PolicyFail, err)
+		class := task.UserCode
+		if outside.Final {
+			class = task.BadData
+		}
+		return x.FailWith(op, class, task.PolicyFail, err)
 	}
 	return x.Fail(op, task.BadData, err)
 }

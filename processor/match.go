@@ -172,9 +172,12 @@ func DetectMatches[K comparable, T, R any](from KeyedStream[K, T], id string, p 
 		}
 	}
 	heldCodec, err := statestore.KeyCodecOf[heldKey[K]]()
-	values, err2 := statestore.CodecOf[T]()
-	if err = errors.Join(err, err2); err != nil {
+	if err != nil {
 		n.fail("values that wait for a match: %w", err)
+		return out
+	}
+	values, migrations := stateCodec[T](n, "values that wait for a match")
+	if values == nil {
 		return out
 	}
 	// The key of a held event begins with that of the stream, so that both lie in one key group.
@@ -184,7 +187,7 @@ func DetectMatches[K comparable, T, R any](from KeyedStream[K, T], id string, p 
 		}
 		return s.keys.group(key)
 	}
-	n.store(matchEvents, statestore.KindTable, heldCodec.Schema(), schemaOf(values))
+	n.store(matchEvents, statestore.KindTable, heldCodec.Schema(), schemaOf(values)).Migrations = migrations
 	n.store(matchStates, statestore.KindTable, s.keys.schema(), (*matchCodec)(nil).Schema()).Aggregate = "pattern " + p.Program.Layout()
 	n.store(matchTimers, statestore.KindTimers, s.keys.schema(), "")
 	s.attach(func(b *builder) keyedStep[K, T] {

@@ -97,8 +97,10 @@ func Parallelism(n int) Option {
 	}}
 }
 
-// MigrateState gives the state of an aggregation or Reduce migrations (statestore.Migrate): they read the accumulators
-// that an earlier program kept as another type. States of Process get theirs where they are declared (Migrations).
+// MigrateState gives an operator migrations (statestore.Migrate): they read what an earlier program kept as another type,
+// which are accumulators of aggregations and windows, and values of the stream or table that windows, joins, patterns and Async keep. Each
+// migration holds for all values that the operator keeps of the type that it leads to. States of Process get theirs where
+// they are declared (Migrations).
 func MigrateState(migrations ...statestore.Migration) Option {
 	return Option{func(n *node) { n.migrations = append(n.migrations, migrations...) }}
 }

@@ -20,7 +20,7 @@ type migrationsOption []statestore.Migration
 func (m migrationsOption) state(s *stateSettings) { s.migrations = append(s.migrations, m...) }
 
 // Migrations gives a state migrations (statestore.Migrate): they read the values that an earlier program kept as another
-// type. For the state of an aggregation or Reduce there is MigrateState.
+// type. For the states of other operators there is MigrateState.
 func Migrations(m ...statestore.Migration) StateOption { return migrationsOption(m) }
 
 // settings are those of one state: its own, and the TTL of the operator (StateTTL) if it has none.

@@ -253,7 +253,7 @@ func (t *table[K, V]) step(b *builder) tableStep[K, V] {
 
 // version is what a key had from some time on.
 type version[V any] struct {
-	Value V
+	Value V `part:"value"`
 	Gone  bool
 }
 

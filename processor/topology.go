@@ -17,6 +17,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -70,7 +71,8 @@ type node struct {
 	source            *sourceInfo // a topic is read here
 	output            *outputInfo // a topic is written here
 	specs             []statestore.Spec
-	migrations        []statestore.Migration // not yet taken by a state
+	migrations        []statestore.Migration // of MigrateState
+	migrated          map[reflect.Type]bool  // those that begin with that type have a state
 	timed             bool                   // it looks at its watermark
 	deadLetters       bool                   // it may write dead letters whatever the policies
 	sides             map[string]*side
@@ -537,8 +539,10 @@ func (t *Topology) Plan() (*task.Plan, error) {
 				read[n.source.topic] = n
 			}
 		}
-		if len(n.migrations) > 0 {
-			errs = append(errs, fmt.Errorf("%s: %s: MigrateState: it has no state whose type it knows; give the migrations to the operator that keeps the state, those of Process to Value, List or MapOf (Migrations)", n.site, n.kind))
+		for _, m := range n.migrations {
+			if from, to := m.Types(); !n.migrated[from] {
+				errs = append(errs, fmt.Errorf("%s: %s: MigrateState: migrate %s to %s: it keeps no values of type %s; give the migrations to the operator that does, those of Process to Value, List or MapOf (Migrations)", n.site, n.kind, from, to, to))
+			}
 		}
 		if n.ttl != nil && !n.ttlTaken {
 			errs = append(errs, fmt.Errorf("%s: %s: StateTTL: it has no state that could expire; set it on the operator that keeps the state", n.site, n.kind))

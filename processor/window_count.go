@@ -2,6 +2,7 @@ package processor
 
 import (
 	"math"
+	"reflect"
 	"slices"
 
 	"github.com/millrace-stream/millrace/internal/task"
@@ -11,18 +12,10 @@ import (
 // countWindows makes the operator of CountWindow.
 func countWindows[K comparable, T, A, R any](w WindowedStream[K, T], n *node, d *windowDef[K, T, A, R], out KeyedStream[K, R]) {
 	s := w.s.s
-	codec, err := statestore.CodecOf[A]()
-	if err != nil {
-		n.fail("state type: %w", err)
-	}
-	var counts statestore.Codec[countList[A]]
-	if err == nil {
-		if counts, err = statestore.CodecOf[countList[A]](); err != nil {
-			n.fail("state type: %w", err)
-		}
-	}
+	counts, migrations := partsCodec[countList[A]](n, "state type", reflect.TypeFor[A]())
+	codec, _ := statestore.CodecOf[A]()
 	spec := n.store(storeWindows, statestore.KindTable, s.keys.schema(), schemaOf(counts))
-	spec.Windows, spec.Aggregate = w.assigner.Layout(), d.aggregate
+	spec.Windows, spec.Aggregate, spec.Migrations = w.assigner.Layout(), d.aggregate, migrations
 	var rows rowSpec[T]
 	if d.rows {
 		rows.declare(n, s.keys.schema())
@@ -64,7 +57,7 @@ type countPiece[A any] struct {
 	N      int64
 	Latest int64 // highest event time
 	Part   uint64
-	Acc    A
+	Acc    A `part:"acc"`
 }
 
 type countOp[K comparable, T, A any] struct {

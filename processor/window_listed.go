@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"math"
+	"reflect"
 	"slices"
 	"time"
 	"unsafe"
@@ -17,18 +18,9 @@ import (
 // Trigger.
 func listedWindows[K comparable, T, A, R any](w WindowedStream[K, T], n *node, d *windowDef[K, T, A, R], out KeyedStream[K, R]) {
 	s := w.s.s
-	codec, err := statestore.CodecOf[A]()
-	if err != nil {
-		n.fail("state type: %w", err)
-	}
-	var lists statestore.Codec[windowList[A]]
-	if err == nil {
-		if lists, err = listCodec(codec); err != nil {
-			n.fail("state type: %w", err)
-		}
-	}
+	codec, lists, migrations := listCodec[A](n)
 	spec := n.store(storeWindows, statestore.KindTable, s.keys.schema(), schemaOf(lists))
-	spec.Windows, spec.Aggregate = w.assigner.Layout(), d.aggregate
+	spec.Windows, spec.Aggregate, spec.Migrations = w.assigner.Layout(), d.aggregate, migrations
 	n.store(eventTimers, statestore.KindTimers, s.keys.schema(), "")
 	n.store(processingTimers, statestore.KindTimers, s.keys.schema(), "")
 	var rows rowSpec[T]
@@ -85,16 +77,22 @@ type listedWindow[A any] struct {
 	Events     []int64  // timers of the trigger, ascending
 	Procs      []int64  // likewise
 	Parts      []uint64 // of kept values, see keptRows
-	Acc        A
+	Acc        A        `part:"acc"`
 }
 
-// listCodec is the codec of the windows of a key whose accumulators have that codec.
-func listCodec[A any](acc statestore.Codec[A]) (statestore.Codec[windowList[A]], error) {
-	c, err := statestore.CodecOf[windowList[A]]()
-	if err != nil || !acc.Flat() {
-		return c, err
+// listCodec is the codec of accumulators, and that of the windows of a key, with its migrations.
+func listCodec[A any](n *node) (acc statestore.Codec[A], lists statestore.Codec[windowList[A]], migrations []string) {
+	lists, migrations = partsCodec[windowList[A]](n, "state type", reflect.TypeFor[A]())
+	if lists == nil {
+		return nil, nil, nil
 	}
-	return copiedLists[A]{c, !statestore.HasPointers[A]()}, nil
+	acc, err := statestore.CodecOf[A]()
+	if err != nil {
+		n.fail("state type: %w", err)
+	} else if acc.Flat() {
+		lists = copiedLists[A]{lists, !statestore.HasPointers[A]()}
+	}
+	return acc, lists, migrations
 }
 
 // copiedLists is the codec of lists whose accumulators are flat: to copy such a list costs less than to encode it.
@@ -755,15 +753,13 @@ func (t *triggerContext[K, T, A]) DeleteProcessingTimer(at time.Time) {
 type rowSpec[T any] struct{ codec statestore.Codec[T] }
 
 func (r *rowSpec[T]) declare(n *node, keySchema string) {
-	var err error
-	if r.codec, err = statestore.CodecOf[T](); err != nil {
-		n.fail("value type: %w", err)
-	}
+	var migrations []string
+	r.codec, migrations = stateCodec[T](n, "value type")
 	mapKeys, err := statestore.KeyCodecOf[rowKey]()
 	if err != nil {
 		n.fail("%w", err)
 	}
-	n.store(storeRows, statestore.KindMap, keySchema+" / "+mapKeys.Schema(), schemaOf(r.codec))
+	n.store(storeRows, statestore.KindMap, keySchema+" / "+mapKeys.Schema(), schemaOf(r.codec)).Migrations = migrations
 }
 
 // rowKey is where a kept value lies: part, event time, and a number behind those before it.

@@ -25,11 +25,9 @@ func slicedWindows[K comparable, T, A, R any](w WindowedStream[K, T], n *node, d
 	}
 	var values statestore.Codec[T]
 	if d.rows {
-		var err error
-		if values, err = statestore.CodecOf[T](); err != nil {
-			n.fail("value type: %w", err)
-		}
-		n.expiring(storeRows, statestore.KindWindowRows, s.keys.schema(), schemaOf(values), life).Windows = a.Layout()
+		values, migrations = stateCodec[T](n, "value type")
+		spec = n.expiring(storeRows, statestore.KindWindowRows, s.keys.schema(), schemaOf(values), life)
+		spec.Windows, spec.Migrations = a.Layout(), migrations
 	}
 	if d.declare != nil {
 		d.declare(n)
