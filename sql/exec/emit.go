@@ -52,6 +52,9 @@ func (c paneCodec) Decode(src []byte, v *pane) error {
 // Flat is of statestore.Codec.
 func (paneCodec) Flat() bool { return true }
 
+// Owned is of statestore.Owner.
+func (paneCodec) Owned() {}
+
 // Schema is of statestore.Codec.
 func (c paneCodec) Schema() string { return c.schema }
 

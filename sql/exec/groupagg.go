@@ -21,6 +21,8 @@ type aggregates struct {
 	words  int
 	views  int
 	schema string
+	nearW  []uint64 // of initNear
+	nearS  [][]byte
 }
 
 // aggregate is one call.
@@ -115,6 +117,17 @@ func (a *aggregates) init(s *fn.State) {
 	a.start(*s)
 }
 
+// initNear is init for states that go together, those of a window: several are made at a time.
+func (a *aggregates) initNear(s *fn.State) {
+	const many = 32
+	if len(a.nearW) < a.words || len(a.nearS) < a.views {
+		a.nearW, a.nearS = make([]uint64, many*a.words), make([][]byte, many*a.views)
+	}
+	s.W, a.nearW = a.nearW[:a.words:a.words], a.nearW[a.words:]
+	s.S, a.nearS = a.nearS[:a.views:a.views], a.nearS[a.views:]
+	a.start(*s)
+}
+
 // start makes a state of zeros that of no rows.
 func (a *aggregates) start(s fn.State) {
 	for i := range a.calls {
@@ -173,7 +186,9 @@ type groups struct {
 	orders  []*row.KeyEncoder // by call, for Ordered
 	ofArg   []*row.Layout     // by call: the layout that its order decodes to
 	argRow  []*row.Row
-	changed []uint64 // by set: the calls whose value came or went
+	changed []uint64          // by set: the calls whose value came or went
+	seen    []map[string]bool // by call: the values of DISTINCT since begin
+	seenKey []byte
 
 	store    []func(out *row.Row, s fn.State)
 	mapKey   []byte

@@ -76,10 +76,16 @@ func (h *harness) open() {
 func (h *harness) restart() {
 	h.tb.Helper()
 	h.commit()
+	h.write()
+	h.open()
+}
+
+// write writes what is committed to the store.
+func (h *harness) write() {
+	h.tb.Helper()
 	if err := h.state.WriteBehind(statestore.Meta{Epoch: h.epoch}); err != nil {
 		h.tb.Fatal(err)
 	}
-	h.open()
 }
 
 func (h *harness) commit() {

@@ -40,6 +40,9 @@ func (s sideRows) Decode(src []byte, v *sideRow) error {
 // Flat is of statestore.Codec.
 func (sideRows) Flat() bool { return true }
 
+// Owned is of statestore.Owner.
+func (sideRows) Owned() {}
+
 // Schema is of statestore.Codec.
 func (s sideRows) Schema() string { return s.schema }
 
@@ -182,19 +185,22 @@ func (o *join) keep(g statestore.Group, k string, input int, r *row.Row, matches
 		s.buf = s.id.Append(s.buf, r)
 	}
 	id := view(s.buf)
+	if s.id == nil || o.n.UniqueKey[input] != nil { // there is one row for an id
+		if r.Kind.Adds() {
+			s.rows.Put(g, k, id, sideRow{n: 1, matches: matches, row: s.l.Pack(nil, r)})
+		} else {
+			s.rows.Delete(g, k, id)
+		}
+		return
+	}
 	was := s.rows.Get(g, k, id)
 	n := int64(0)
 	if was != nil {
 		n = was.n
 	}
-	one := s.id == nil || o.n.UniqueKey[input] != nil
 	switch {
 	case r.Kind.Adds():
-		n++
-		if one {
-			n = 1
-		}
-		s.rows.Put(g, k, id, sideRow{n: n, matches: matches, row: s.l.Pack(nil, r)})
+		s.rows.Put(g, k, id, sideRow{n: n + 1, matches: matches, row: s.l.Pack(nil, r)})
 	case was == nil:
 	case n > 1:
 		s.rows.Put(g, k, id, sideRow{n: n - 1, matches: matches, row: was.row})

@@ -32,7 +32,16 @@ type position struct {
 	number int64 // from 1
 	rank   int64 // of the first row with an equal order key
 	dense  int64
-	lag    func(n int) *row.Row // the row n before; nil = none
+	at     int
+	before func(i int) *row.Row // row i of those at hand, of which this is number at
+}
+
+// lag is the row n before; nil = none is at hand.
+func (p *position) lag(n int) *row.Row {
+	if p.at < n {
+		return nil
+	}
+	return p.before(p.at - n)
 }
 
 func newOverCalls(c Context, in, out *row.Layout, calls []rel.AggCall, frame rel.Frame, order []rel.SortKey) (*overCalls, error) {
@@ -135,23 +144,35 @@ func wholeFrame(f rel.Frame, calls []rel.AggCall) rel.Frame {
 	return f
 }
 
-// overTime is POverTime: OVER ordered by time. Rows come when the watermark passes their time.
+// overTime is POverTime: OVER ordered by time. Rows come when the watermark passes their time, and stay as long as frames and
+// LAG look at them.
 type overTime struct {
-	c       Context
-	n       *rel.POverTime
-	in      *row.Layout
-	keys    *row.KeyEncoder
-	calls   *overCalls
-	waiting *timedRows
-	past    *timedRows // rows that frames and LAG still need
-	main    *valueState[fn.State]
-	word    int
-	key     []byte
+	c     Context
+	n     *rel.POverTime
+	in    *row.Layout
+	keys  *row.KeyEncoder
+	calls *overCalls
+	kept  *timedRows
+	main  *valueState[fn.State]
+	word  int
+	key   []byte
 
 	pool  []*row.Row // rows that are used again: the first used ones are at work
 	used  int
-	all   []*row.Row
+	all   []placed
 	frame fn.State
+	pos   position
+	// What step puts out: the rows of a key and time.
+	g    statestore.Group
+	k    string
+	at   int64
+	step func() error
+}
+
+// placed is a row with its key in kept, "" if it is not there.
+type placed struct {
+	id string
+	r  *row.Row
 }
 
 // copyOf is a copy of a row that lives until used is set back.
@@ -177,14 +198,13 @@ func newOverTime(n *rel.POverTime, c Context) (Operator, error) {
 	in := rel.Layout(n.In[0])
 	n = &rel.POverTime{Phys: n.Phys, Partition: n.Partition, Order: n.Order, Frame: wholeFrame(n.Frame, n.Calls), Calls: n.Calls, Proc: n.Proc}
 	o := &overTime{c: c, n: n, in: in, keys: row.NewKeyEncoder(in, n.Partition...), word: in.Place(n.Order[0].Column).Index}
+	o.step = o.rows
+	o.pos.before = func(i int) *row.Row { return o.all[i].r }
 	var err error
 	if o.calls, err = newOverCalls(c, in, rel.Layout(n), n.Calls, n.Frame, n.Order); err != nil {
 		return nil, err
 	}
-	if o.waiting, err = newTimedRows(c, "waiting", in, n.Partition, true); err != nil {
-		return nil, err
-	}
-	if o.past, err = newTimedRows(c, "past", in, n.Partition, false); err != nil {
+	if o.kept, err = newTimedRows(c, "rows", in, n.Partition, true); err != nil {
 		return nil, err
 	}
 	a := o.calls.groups.agg
@@ -194,7 +214,7 @@ func newOverTime(n *rel.POverTime, c Context) (Operator, error) {
 
 // Start is of Starter.
 func (o *overTime) Start() error {
-	if at, ok := o.waiting.timers.Next(); ok {
+	if at, ok := o.kept.timers.Next(); ok {
 		if wm := o.c.Watermark(); wm < math.MaxInt64 { // what is behind it waits for the next one
 			at = max(at, wm+1)
 		}
@@ -210,9 +230,14 @@ func (o *overTime) Process(input int, r *row.Row) error {
 	o.key = o.keys.Append(o.key[:0], r)
 	g, k := o.c.Group(o.key), view(o.key)
 	if o.n.Proc {
+		o.g, o.k, o.at = g, k, o.c.Env().Now
+		if o.keeps() {
+			o.kept.add(g, k, o.at, r, 0)
+			return o.rows()
+		}
 		o.used = 0
-		o.copyOf(r)
-		return o.rows(g, k, o.c.Env().Now, o.pool[:1:1])
+		o.all = append(o.all[:0], placed{r: o.copyOf(r)})
+		return o.put(0)
 	}
 	if r.Null(o.n.Order[0].Column) {
 		panic(&fn.Failure{Message: "OVER ordered by a time that is NULL"})
@@ -230,8 +255,8 @@ func (o *overTime) Process(input int, r *row.Row) error {
 		o.c.Late(input, r)
 		return nil
 	}
-	o.waiting.add(g, k, at, r, 0)
-	o.waiting.timers.Set(at, g, k, 0)
+	o.kept.add(g, k, at, r, 0)
+	o.kept.timers.Set(at, g, k, 0)
 	if wm < math.MaxInt64 {
 		at = max(at, wm+1)
 	}
@@ -242,162 +267,140 @@ func (o *overTime) Process(input int, r *row.Row) error {
 // OnWatermark is of Timed.
 func (o *overTime) OnWatermark(_, watermark int64) error {
 	for {
-		at, g, k, _, ok := o.waiting.timers.Pop(watermark)
+		at, g, k, _, ok := o.kept.timers.Pop(watermark)
 		if !ok {
 			break
 		}
-		err := o.c.Atomic(g, at, bytesOf(k), func() error {
-			o.used = 0
-			o.waiting.each(g, k, at, at, func(_ string, _ *sideRow, r *row.Row) bool {
-				o.copyOf(r)
-				return true
-			})
-			rows := o.pool[:o.used:o.used]
-			if len(o.n.Order) > 1 {
-				slices.SortStableFunc(rows, func(a, b *row.Row) int {
-					return slices.Compare(o.calls.order.Append(nil, a), o.calls.order.Append(nil, b))
-				})
-			}
-			o.waiting.drop(g, k, at, at)
-			return o.rows(g, k, at, rows)
-		})
-		if err != nil {
+		o.g, o.k, o.at = g, k, at
+		if err := o.c.Atomic(g, at, bytesOf(k), o.step); err != nil {
 			return err
 		}
 	}
 	return o.Start()
 }
 
-// rows puts out the rows of a key and time.
-func (o *overTime) rows(g statestore.Group, k string, at int64, rows []*row.Row) error {
-	s, existed := o.main.Update(g, k)
-	agg := o.calls.groups.agg
-	if !existed {
-		var a fn.State
-		agg.init(&a)
-		s.W, s.S = append(make([]uint64, overWords), a.W...), a.S
+// keeps says whether rows that are out are still needed.
+func (o *overTime) keeps() bool { return o.bounded() || o.calls.back > 0 }
+
+// rows puts out the rows of a key and time, of processing time the last one, and forgets what is not needed any more.
+func (o *overTime) rows() error {
+	o.used = 0
+	o.all = o.all[:0]
+	o.kept.each(o.g, o.k, math.MinInt64, o.at, func(id string, _ *sideRow, r *row.Row) bool {
+		o.all = append(o.all, placed{id, o.copyOf(r)})
+		return true
+	})
+	if len(o.n.Order) > 1 && !o.n.Proc {
+		slices.SortStableFunc(o.all, func(a, b placed) int {
+			return slices.Compare(o.calls.order.Append(nil, a.r), o.calls.order.Append(nil, b.r))
+		})
 	}
-	part := func() fn.State { return fn.State{W: s.W[overWords:], S: s.S} }
-	// History: the rows before these that frames and LAG look at, oldest first.
-	all := o.all[:0]
+	first := len(o.all)
+	for first > 0 && timeAt(o.all[first-1].id) == o.at && (!o.n.Proc || first == len(o.all)) {
+		first--
+	}
+	if err := o.put(first); err != nil {
+		return err
+	}
 	need := o.calls.back
 	if o.bounded() && o.n.Frame.Rows {
 		need = max(need, int(o.n.Frame.From))
 	}
-	keep := o.bounded() || o.calls.back > 0
-	if keep {
-		from := int64(math.MinInt64)
-		o.past.each(g, k, from, at, func(_ string, _ *sideRow, r *row.Row) bool {
-			all = append(all, o.copyOf(r))
-			return true
-		})
-	}
-	first := len(all)
-	all = append(all, rows...)
-	o.all = all
-	one := func(i int, st fn.State) error {
-		number := int64(s.W[overWords])
-		p := position{number: number, rank: int64(s.W[wordRank]), dense: int64(s.W[wordDense])}
-		p.lag = func(n int) *row.Row {
-			if i-n < 0 {
-				return nil
-			}
-			return all[i-n]
+	for i, p := range o.all {
+		if len(o.all)-i <= need || o.bounded() && !o.n.Frame.Rows && timeAt(p.id) >= o.from() {
+			break
 		}
-		out := o.calls.fill(all[i], st, &p)
-		out.Kind, out.Time = row.Insert, all[i].Time
-		return o.c.Emit(out)
+		o.kept.rows.Delete(o.g, o.k, p.id)
 	}
-	frame := func(i, last int) fn.State { // of a bounded frame that ends with row last
-		lo := 0
-		if o.n.Frame.Rows {
-			lo = max(0, i-int(o.n.Frame.From))
-		}
-		o.calls.groups.evaluate(&o.frame, func(yield func(r *row.Row)) {
-			for _, r := range all[lo : last+1] {
-				if o.n.Frame.Rows || o.timeOf(r, at) >= at-o.n.Frame.From {
-					yield(r)
-				}
-			}
-		})
-		return o.frame
+	return nil
+}
+
+// from is the first time of a RANGE frame.
+func (o *overTime) from() int64 {
+	if o.at < math.MinInt64+o.n.Frame.From {
+		return math.MinInt64
 	}
-	advance := func(i int) {
+	return o.at - o.n.Frame.From
+}
+
+// put puts out the rows from first on; those before are history.
+func (o *overTime) put(first int) error {
+	s, existed := o.main.Update(o.g, o.k)
+	groups := o.calls.groups
+	if !existed {
+		var a fn.State
+		groups.agg.init(&a)
+		s.W, s.S = append(make([]uint64, overWords, overWords+len(a.W)), a.W...), a.S
+	}
+	part := fn.State{W: s.W[overWords:], S: s.S}
+	bounded := o.bounded()
+	// Each row has a frame of its own, or all have that of the last.
+	each := o.n.Frame.Rows || o.positions()
+	for i := first; i < len(o.all); i++ {
 		s.W[overWords]++
-		if n := s.W[overWords]; n == 1 || s.W[wordLast] != uint64(at)+1 || o.n.Proc {
+		if n := s.W[overWords]; n == 1 || s.W[wordLast] != uint64(o.at)+1 || o.n.Proc {
 			s.W[wordRank] = n
 			s.W[wordDense]++
 		}
-		s.W[wordLast] = uint64(at) + 1
-		if !o.bounded() {
-			o.calls.groups.count(part(), all[i])
+		s.W[wordLast] = uint64(o.at) + 1
+		if !bounded {
+			groups.count(part, o.all[i].r)
 		}
-	}
-	if o.n.Frame.Rows || o.positions() {
-		for i := first; i < len(all); i++ {
-			advance(i)
-			st := part()
-			if o.bounded() {
-				st = frame(i, i)
+		if each {
+			st := part
+			if bounded {
+				st = o.framed(i, i)
 			}
-			if err := one(i, st); err != nil {
-				return err
-			}
-		}
-	} else {
-		for i := first; i < len(all); i++ {
-			advance(i)
-		}
-		for i := first; i < len(all); i++ {
-			st := part()
-			if o.bounded() {
-				st = frame(i, len(all)-1)
-			}
-			if err := one(i, st); err != nil {
+			if err := o.one(i, s, st); err != nil {
 				return err
 			}
 		}
 	}
-	if !keep {
+	if each {
 		return nil
 	}
-	for _, r := range rows {
-		o.past.add(g, k, at, r, 0)
+	st := part
+	if bounded {
+		st = o.framed(first, len(o.all)-1)
 	}
-	o.trim(g, k, at, len(all), need)
+	for i := first; i < len(o.all); i++ {
+		if err := o.one(i, s, st); err != nil {
+			return err
+		}
+	}
 	return nil
+}
+
+// one puts out a row.
+func (o *overTime) one(i int, s *fn.State, st fn.State) error {
+	o.pos.at, o.pos.number, o.pos.rank, o.pos.dense = i, int64(s.W[overWords]), int64(s.W[wordRank]), int64(s.W[wordDense])
+	r := o.all[i].r
+	out := o.calls.fill(r, st, &o.pos)
+	out.Kind, out.Time = row.Insert, r.Time
+	return o.c.Emit(out)
+}
+
+// framed computes the aggregates of a bounded frame of row i that ends with row last.
+func (o *overTime) framed(i, last int) fn.State {
+	lo := 0
+	if o.n.Frame.Rows {
+		lo = max(0, i-int(o.n.Frame.From))
+	} else {
+		from := o.from()
+		for timeAt(o.all[lo].id) < from {
+			lo++
+		}
+	}
+	groups := o.calls.groups
+	groups.begin(&o.frame)
+	for _, p := range o.all[lo : last+1] {
+		groups.with(&o.frame, p.r)
+	}
+	return o.frame
 }
 
 // positions says whether there are functions of the position alone: each row counts then.
 func (o *overTime) positions() bool { return len(o.calls.place) > 0 && len(o.calls.agg) == 0 }
-
-func (o *overTime) timeOf(r *row.Row, at int64) int64 {
-	if o.n.Proc {
-		return at
-	}
-	return r.Int64(o.word)
-}
-
-// trim forgets history that no frame looks at any more.
-func (o *overTime) trim(g statestore.Group, k string, at int64, have, need int) {
-	var old []string
-	i := 0
-	o.past.rows.All(g, k, func(id string, _ *sideRow) bool {
-		left := have - i // rows from this one on
-		i++
-		if left <= need {
-			return false
-		}
-		if o.bounded() && !o.n.Frame.Rows && timeAt(id) >= at-o.n.Frame.From {
-			return false
-		}
-		old = append(old, id)
-		return true
-	})
-	for _, id := range old {
-		o.past.rows.Delete(g, k, id)
-	}
-}
 
 // count adds a row to aggregates in memory; DISTINCT is not for it.
 func (o *groups) count(s fn.State, r *row.Row) {
@@ -519,6 +522,7 @@ func (o *overColumn) results(g statestore.Group, k string) (out []resultOf) {
 	})
 	var st fn.State
 	o.calls.groups.agg.init(&st)
+	p := position{before: func(i int) *row.Row { return rows[i] }}
 	for i := 0; i < len(rows); {
 		// The rows of one order key count together, unless the frame is in rows.
 		j := i + 1
@@ -539,18 +543,12 @@ func (o *overColumn) results(g statestore.Group, k string) (out []resultOf) {
 					end = j
 				}
 				cur = fn.State{}
-				o.calls.groups.evaluate(&cur, func(yield func(r *row.Row)) {
-					for _, r := range rows[max(0, x-int(o.n.Frame.From)):end] {
-						yield(r)
-					}
-				})
-			}
-			p := position{number: int64(x + 1), lag: func(n int) *row.Row {
-				if x-n < 0 {
-					return nil
+				o.calls.groups.begin(&cur)
+				for _, r := range rows[max(0, x-int(o.n.Frame.From)):end] {
+					o.calls.groups.with(&cur, r)
 				}
-				return rows[x-n]
-			}}
+			}
+			p.number, p.at = int64(x+1), x
 			out = append(out, resultOf{ids[x], o.out.Pack(nil, o.calls.fill(rows[x], cur, &p))})
 		}
 		i = j

@@ -223,6 +223,7 @@ type sessionAgg struct {
 	keyRow *row.Row
 	result *row.Row
 	groups *groups
+	state  fn.State
 }
 
 func newSessionAgg(n *rel.PWindowAgg, c Context) (Operator, error) {
@@ -248,19 +249,22 @@ type memoryOnly struct{ Context }
 func (memoryOnly) Store(StoreSpec) (statestore.Spec, bool) { return statestore.Spec{}, false }
 
 func (o *sessionAgg) done(_ statestore.Group, key string, s span, rows func(yield func(r *row.Row))) error {
-	var st fn.State
-	if !o.groups.evaluate(&st, rows) {
+	st := &o.state
+	o.groups.begin(st)
+	rows(func(r *row.Row) { o.groups.with(st, r) })
+	if st.W[0] == 0 {
 		return nil
 	}
 	fillKey(o.keys, o.ofKey, o.keyRow, key, o.out, o.result, len(o.n.Groups))
-	o.groups.result(o.result, st)
+	o.groups.result(o.result, *st)
 	windowProperties(o.n.Props, o.out, len(o.n.Groups)+len(o.n.Aggs), o.result, &o.win, s.start, s.end)
 	o.result.Kind, o.result.Time = row.Insert, o.win.instant(s.end)-1
 	return o.c.Emit(o.result)
 }
 
-// evaluate computes aggregates from rows that are at hand; false = there are none. The memory of st is used again.
-func (o *groups) evaluate(st *fn.State, rows func(yield func(r *row.Row))) bool {
+// begin makes st the aggregates of no rows, which with adds: aggregates of rows that are at hand. The memory of st is used
+// again.
+func (o *groups) begin(st *fn.State) {
 	if len(st.W) == o.agg.words && len(st.S) == o.agg.views {
 		clear(st.W)
 		clear(st.S)
@@ -268,32 +272,34 @@ func (o *groups) evaluate(st *fn.State, rows func(yield func(r *row.Row))) bool 
 	} else {
 		o.agg.init(st)
 	}
-	var seen []map[string]bool
-	if len(o.sets) > 0 {
-		seen = make([]map[string]bool, len(o.agg.calls))
+	if len(o.sets) > 0 && o.seen == nil {
+		o.seen = make([]map[string]bool, len(o.agg.calls))
 	}
-	var key []byte
-	rows(func(r *row.Row) {
-		st.W[0]++
-		for i := range o.agg.calls {
-			a := &o.agg.calls[i]
-			if a.filter != nil && !a.filter(r) {
+	for _, s := range o.seen {
+		clear(s)
+	}
+}
+
+// with adds a row.
+func (o *groups) with(st *fn.State, r *row.Row) {
+	st.W[0]++
+	for i := range o.agg.calls {
+		a := &o.agg.calls[i]
+		if a.filter != nil && !a.filter(r) {
+			continue
+		}
+		if a.distinct >= 0 {
+			if o.seen[i] == nil {
+				o.seen[i] = map[string]bool{}
+			}
+			o.seenKey = o.sets[a.distinct].enc.Append(o.seenKey[:0], r)
+			if o.seen[i][string(o.seenKey)] {
 				continue
 			}
-			if a.distinct >= 0 {
-				if seen[i] == nil {
-					seen[i] = map[string]bool{}
-				}
-				key = o.sets[a.distinct].enc.Append(key[:0], r)
-				if seen[i][string(key)] {
-					continue
-				}
-				seen[i][string(key)] = true
-			}
-			a.acc.Add(a.part(*st), r)
+			o.seen[i][string(o.seenKey)] = true
 		}
-	})
-	return st.W[0] > 0
+		a.acc.Add(a.part(*st), r)
+	}
 }
 
 // window is PWindow: rows with the bounds of their windows. Those of a session come at its end.

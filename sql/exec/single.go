@@ -36,7 +36,7 @@ func newSingle(o *join, c Context) (Operator, error) {
 	if !open {
 		return s, nil
 	}
-	s.timers, err = statestore.NewTimers(c.State(), spec, keys)
+	s.timers, err = statestore.NewTimers(c.State(), spec, timerKeysOf(o.sides[0].keys, l, o.n.Keys[0]))
 	return s, err
 }
 

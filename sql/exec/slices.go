@@ -122,7 +122,7 @@ func (o *slicedAgg) Process(input int, r *row.Row) error {
 	g := o.c.Group(o.key)
 	s, existed := o.main.Update(o.hi, g, view(o.key))
 	if !existed {
-		o.agg.init(s)
+		o.agg.initNear(s)
 		o.due(o.win.due(o.open(o.hi)))
 	}
 	if o.hi <= o.merger.upTo {

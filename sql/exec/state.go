@@ -54,6 +54,44 @@ func (k rowKeys) Decode(src []byte) (string, []byte, error) {
 // Schema is of statestore.KeyCodec.
 func (k rowKeys) Schema() string { return k.enc.Schema() }
 
+// heldKeys are rowKeys that lie together in memory: they are valid until the room is cut to nothing.
+type heldKeys struct {
+	rowKeys
+	room *[]byte
+}
+
+// keyRoom is how many bytes of keys are made room for at a time.
+const keyRoom = 4096
+
+// Decode is of statestore.KeyCodec.
+func (k heldKeys) Decode(src []byte) (string, []byte, error) {
+	rest, err := k.enc.Decode(src, k.layout, k.scratch)
+	if err != nil {
+		return "", nil, err
+	}
+	key := src[:len(src)-len(rest)]
+	at := len(*k.room)
+	if cap(*k.room)-at < len(key) {
+		*k.room, at = make([]byte, 0, max(keyRoom, len(key))), 0
+	}
+	*k.room = append(*k.room, key...)
+	return view((*k.room)[at:]), rest, nil
+}
+
+// timerKeys are the keys of timers that are popped one by one: what Decode gives is valid until it is called again.
+type timerKeys struct{ heldKeys }
+
+// timerKeysOf makes the codec of the keys of timers.
+func timerKeysOf(enc *row.KeyEncoder, of *row.Layout, columns []int) statestore.KeyCodec[string] {
+	return timerKeys{heldKeys{keysOf(enc, of, columns).(rowKeys), new([]byte)}}
+}
+
+// Decode is of statestore.KeyCodec.
+func (k timerKeys) Decode(src []byte) (string, []byte, error) {
+	*k.room = (*k.room)[:0]
+	return k.heldKeys.Decode(src)
+}
+
 // tailKeys is the codec of map keys that are the last part of a physical key: all that is left belongs to them. What it decodes
 // is a view of the entry's key, which a Map never writes again.
 type tailKeys string
@@ -89,6 +127,9 @@ func (packedRows) Decode(src []byte, v *packed) error {
 
 // Flat is of statestore.Codec.
 func (packedRows) Flat() bool { return true }
+
+// Owned is of statestore.Owner.
+func (packedRows) Owned() {}
 
 // Schema is of statestore.Codec.
 func (p packedRows) Schema() string { return p.schema }
@@ -199,6 +240,9 @@ func (c countsCodec) Decode(src []byte, v *counts) error {
 // Flat is of statestore.Codec: counts are replaced, never written into.
 func (countsCodec) Flat() bool { return true }
 
+// Owned is of statestore.Owner.
+func (countsCodec) Owned() {}
+
 // Schema is of statestore.Codec.
 func (c countsCodec) Schema() string { return fmt.Sprintf("counts%d", c.n) }
 
@@ -239,6 +283,7 @@ func nextSeq(dst []byte, last string, any bool) []byte {
 // behindEqual appends to a map key the sequence number that puts it behind all that begin with it.
 func behindEqual[V any](m *mapState[V], g statestore.Group, k string, at []byte) []byte {
 	n := len(at)
-	last, v := m.Before(g, k, view(append(at, beyond...)))
+	at = append(at, beyond...) // with room for the number
+	last, v := m.Before(g, k, view(at))
 	return nextSeq(at[:n], last, v != nil && len(last) == n+8 && last[:n] == string(at[:n]))
 }

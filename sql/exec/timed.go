@@ -34,7 +34,7 @@ func newTimedRows(c Context, name string, l *row.Layout, columns []int, timers b
 	}
 	spec, open := c.Store(StoreSpec{Name: name + "-timers", Kind: statestore.KindTimers, Key: keys.Schema()})
 	if open {
-		if o.timers, err = statestore.NewTimers(c.State(), spec, keys); err != nil {
+		if o.timers, err = statestore.NewTimers(c.State(), spec, timerKeysOf(o.keys, l, columns)); err != nil {
 			return nil, err
 		}
 	}
@@ -96,12 +96,18 @@ type intervalJoin struct {
 	cond  func(r *row.Row) bool
 	key   []byte
 	hits  []hit
+	// What step forgets: rows of a side and key up to a time.
+	side int
+	g    statestore.Group
+	k    string
+	upTo int64
+	step func() error
 }
 
 func newIntervalJoin(n *rel.PIntervalJoin, c Context) (Operator, error) {
 	l, r := rel.Layout(n.In[0]), rel.Layout(n.In[1])
 	o := &intervalJoin{clock: clock{c: c, proc: n.Proc}, n: n, both: bothLayout(l, r)}
-	o.fire = o.expire
+	o.fire, o.step = o.expire, o.forget
 	o.pair = o.both.New()
 	o.outer = [2]bool{n.Kind == rel.Left || n.Kind == rel.Full, n.Kind == rel.Right || n.Kind == rel.Full}
 	for i, side := range []*row.Layout{l, r} {
@@ -227,31 +233,34 @@ func (o *intervalJoin) expire(upTo int64) error {
 			if !ok {
 				break
 			}
-			err := o.c.Atomic(g, due, bytesOf(k), func() (err error) {
-				// Rows whose last partner is due-1.
-				last := due - 1 + o.n.Lower
-				if side == 1 {
-					last = due - 1 - o.n.Upper
-				}
-				if o.outer[side] {
-					s.each(g, k, math.MinInt64, last, func(at string, v *sideRow, r *row.Row) bool {
-						if v.matches == 0 {
-							err = o.emit(side, r, nil, timeAt(at))
-						}
-						return err == nil
-					})
-				}
-				if err == nil {
-					s.drop(g, k, math.MinInt64, last)
-				}
-				return err
-			})
-			if err != nil {
+			// Rows whose last partner is due-1.
+			o.side, o.g, o.k, o.upTo = side, g, k, due-1+o.n.Lower
+			if side == 1 {
+				o.upTo = due - 1 - o.n.Upper
+			}
+			if err := o.c.Atomic(g, due, bytesOf(k), o.step); err != nil {
 				return err
 			}
 		}
 	}
 	return o.Start()
+}
+
+// forget forgets rows of a side and key, and puts out those of an outer side that have matched none.
+func (o *intervalJoin) forget() (err error) {
+	s := o.sides[o.side]
+	if o.outer[o.side] {
+		s.each(o.g, o.k, math.MinInt64, o.upTo, func(at string, v *sideRow, r *row.Row) bool {
+			if v.matches == 0 {
+				err = o.emit(o.side, r, nil, timeAt(at))
+			}
+			return err == nil
+		})
+	}
+	if err == nil {
+		s.drop(o.g, o.k, math.MinInt64, o.upTo)
+	}
+	return err
 }
 
 // temporalJoin is PTemporalJoin: each row of the left side with the version of the right side at its time, once both

@@ -2,6 +2,7 @@ package exec
 
 import (
 	"math"
+	"strings"
 
 	"github.com/millrace-stream/millrace/row"
 	"github.com/millrace-stream/millrace/sql/fn"
@@ -34,6 +35,9 @@ type topN struct {
 	scratch *row.Row // of in
 	before  []entryOf
 	after   []entryOf
+	gone    []entryOf
+	new     []entryOf
+	far     string // behind all rows
 }
 
 // entryOf is a row of the result.
@@ -46,6 +50,7 @@ func newTopN(n *rel.PTopN, c Context) (Operator, error) {
 	in := rel.Layout(n.In[0])
 	o := &topN{c: c, n: *n, in: in, out: rel.Layout(n), keys: row.NewKeyEncoder(in, n.Partition...), sort: row.NewSortEncoder(in, sortColumns(n.Order)...)}
 	o.row, o.scratch = o.out.New(), in.New()
+	o.far = strings.Repeat("\xff", len(n.Order)) + beyond // NULL may be 0xff
 	var err error
 	o.rows, err = openMap(c, "rows", keysOf(o.keys, in, n.Partition), tailKeys(o.sort.Schema()+" seq"), statestore.Codec[packed](packedOf(in)), n.TTL)
 	return o, err
@@ -104,6 +109,9 @@ func (o *topN) Process(_ int, r *row.Row) error {
 	}
 	o.at = o.sort.Append(o.at[:0], r)
 	if r.Kind.Adds() {
+		if n := o.rows.Len(g, k); n >= 0 && !o.n.Retracts && o.n.From == 1 && o.n.ToColumn < 0 {
+			return o.append(g, k, n, r)
+		}
 		if !o.n.Retracts && !o.enters(g, k, to) {
 			return nil
 		}
@@ -131,6 +139,41 @@ func (o *topN) Process(_ int, r *row.Row) error {
 	}
 	o.after = o.first(g, k, to, o.after[:0])
 	return o.difference(r.Time)
+}
+
+// append adds a row to the first To of a partition that has n of them, and looks at no more of these than it must.
+func (o *topN) append(g statestore.Group, k string, n int, r *row.Row) error {
+	o.before, o.after = o.before[:0], o.after[:0]
+	full := int64(n) >= o.n.To
+	var last entryOf
+	if full {
+		at, v := o.rows.Before(g, k, o.far)
+		if v == nil || string(o.at) >= at[:len(at)-8] {
+			return nil
+		}
+		last = entryOf{at, *v}
+	}
+	o.at = behindEqual(o.rows, g, k, o.at)
+	if o.n.Rank { // those behind it move
+		o.rows.Range(g, k, view(o.at), o.far, func(at string, v *packed) bool {
+			o.before = append(o.before, entryOf{at, *v})
+			return true
+		})
+	} else if full {
+		o.before = append(o.before, last)
+	}
+	first := o.n.From + int64(n-len(o.before))
+	now := packed(o.in.Pack(nil, r))
+	o.after = append(append(o.after, entryOf{row: now}), o.before...)
+	if full {
+		o.after = o.after[:len(o.after)-1]
+		o.rows.Delete(g, k, last.at)
+	}
+	o.rows.Put(g, k, view(o.at), now)
+	if o.n.Rank {
+		return o.shifted(first, r.Time)
+	}
+	return o.changed(o.before, o.after[:1], r.Time)
 }
 
 // enters says whether a row gets into the first rows at all: there are fewer, or it comes before the last of them.
@@ -181,23 +224,28 @@ func (o *topN) first(g statestore.Group, k string, to int64, out []entryOf) []en
 // difference puts out how the result has changed.
 func (o *topN) difference(at int64) error {
 	if o.n.Rank {
-		return o.shifted(at)
+		return o.shifted(o.n.From, at)
 	}
 	// Both are in order: what is in one and not in the other.
 	b, a := o.before, o.after
-	var gone, new []entryOf
+	o.gone, o.new = o.gone[:0], o.new[:0]
 	for len(b) > 0 || len(a) > 0 {
 		switch {
 		case len(a) == 0 || len(b) > 0 && b[0].at < a[0].at:
-			gone = append(gone, b[0])
+			o.gone = append(o.gone, b[0])
 			b = b[1:]
 		case len(b) == 0 || a[0].at < b[0].at:
-			new = append(new, a[0])
+			o.new = append(o.new, a[0])
 			a = a[1:]
 		default:
 			a, b = a[1:], b[1:]
 		}
 	}
+	return o.changed(o.gone, o.new, at)
+}
+
+// changed puts out which rows have left the result and which are new.
+func (o *topN) changed(gone, new []entryOf, at int64) error {
 	one := o.n.From == 1 && o.n.To == 1 && o.n.ToColumn < 0
 	for _, e := range gone {
 		kind := row.Delete
@@ -223,10 +271,10 @@ func (o *topN) difference(at int64) error {
 	return nil
 }
 
-// shifted is difference with the rank in the rows.
-func (o *topN) shifted(at int64) error {
+// shifted is difference with the rank in the rows; before and after begin with rank first.
+func (o *topN) shifted(first, at int64) error {
 	for i := range max(len(o.before), len(o.after)) {
-		rank := o.n.From + int64(i)
+		rank := first + int64(i)
 		switch {
 		case i >= len(o.before):
 			if err := o.emit(row.Insert, o.after[i].row, rank, at); err != nil {
@@ -293,7 +341,7 @@ func newDedup(n *rel.PDedup, c Context) (Operator, error) {
 	if !n.Last && !n.Proc {
 		spec, open := c.Store(StoreSpec{Name: "timers", Kind: statestore.KindTimers, Key: keys.Schema()})
 		if open {
-			if o.timers, err = statestore.NewTimers(c.State(), spec, keys); err != nil {
+			if o.timers, err = statestore.NewTimers(c.State(), spec, timerKeysOf(o.keys, l, n.Key)); err != nil {
 				return nil, err
 			}
 		}

@@ -131,6 +131,14 @@ func (m *mapState[V]) Get(g statestore.Group, k, mk string) *V {
 	return &s.Value
 }
 
+// Len is that of statestore.Map; -1 = entries have a time to live, and have to be looked at.
+func (m *mapState[V]) Len(g statestore.Group, k string) int {
+	if m.aged != nil {
+		return -1
+	}
+	return m.plain.Len(g, k)
+}
+
 // Put is that of statestore.Map.
 func (m *mapState[V]) Put(g statestore.Group, k, mk string, v V) {
 	if m.aged == nil {

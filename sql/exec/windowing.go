@@ -138,6 +138,7 @@ type windowAgg struct {
 	end    int // word of the window's end, where rows bring it along
 
 	windowKeys windowKeys
+	held       []byte    // the keys of fires
 	partials   *partials // nil = rows are no accumulators
 	slice      int       // word of the slice's end, with partials
 }
@@ -185,7 +186,7 @@ func newWindowAgg(n *rel.PWindowAgg, c Context) (Operator, error) {
 	codec := statestore.Codec[fn.State](o.agg.codec())
 	spec, open := c.Store(StoreSpec{Name: "windows", Kind: statestore.KindWindows, Key: keys.Schema(), Value: codec.Schema(), Life: o.life(), Windows: windowsText(n)})
 	if open {
-		if o.main, err = statestore.NewWindows(c.State(), spec, statestore.KeyCodec[string](keys), codec); err != nil {
+		if o.main, err = statestore.NewWindows(c.State(), spec, statestore.KeyCodec[string](heldKeys{keys, &o.held}), codec); err != nil {
 			return nil, err
 		}
 	}
@@ -278,7 +279,7 @@ func (o *windowAgg) tooLate(input int, r *row.Row) {
 func (o *windowAgg) one(end int64, g statestore.Group, r *row.Row) (first bool) {
 	s, existed := o.main.Update(end, g, view(o.key))
 	if !existed {
-		o.agg.init(s)
+		o.agg.initNear(s)
 	}
 	k := ""
 	if o.maps {
@@ -316,7 +317,7 @@ func (o *windowAgg) release(upTo int64) error {
 
 // entries are the keys of a window in order, valid until the next call.
 func (o *windowAgg) entries(end int64) ([]firing, error) {
-	o.fires = o.fires[:0]
+	o.fires, o.held = o.fires[:0], o.held[:0]
 	err := o.main.Each(end, func(g statestore.Group, k string, v *fn.State) error {
 		o.fires = append(o.fires, firing{g, k, *v})
 		return nil
