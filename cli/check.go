@@ -96,6 +96,11 @@ func checkScript(c *scriptCall) error {
 			return err
 		}
 		report.Checks = append(report.Checks, doctor.Run(c.cmd.Context(), in).Checks...)
+		schemas, err := s.schemas(c.connectors())
+		if err != nil {
+			return err
+		}
+		report.Checks = append(report.Checks, schemas...)
 	}
 	r.Checks = report.Checks
 	if asJSON {
@@ -252,6 +257,43 @@ func (s *script) keyedTopics(registry connector.Registry) (map[string]bool, erro
 		})
 	}
 	return keyed, failed
+}
+
+// schemas asks the services that tables need which are written, such as schema registries, whether they take the rows.
+func (s *script) schemas(registry connector.Registry) ([]doctor.Check, error) {
+	zone, err := s.session.Zone()
+	if err != nil {
+		return nil, err
+	}
+	var found checkParts
+	for _, n := range s.app.Plan.Sinks {
+		conn := registry[n.Options["connector"]]
+		if n.Table == nil || conn == nil {
+			continue
+		}
+		sink, err := conn.Sink(connector.Table{Table: n.Table, Options: n.Options, Columns: n.Columns, Layout: rel.Layout(n), Key: n.Key, Zone: zone})
+		if err != nil {
+			return nil, err
+		}
+		if sink.Ask == nil {
+			continue
+		}
+		said, err := sink.Ask()
+		for _, text := range said {
+			found.good(fmt.Sprintf("table %s: %s", n.Table.Path, text))
+		}
+		if err != nil {
+			found.bad(fmt.Sprintf("table %s: %s", n.Table.Path, err), "without it the app stops when it writes the first row")
+		}
+	}
+	if len(found.wrong)+len(found.right) == 0 {
+		return nil, nil
+	}
+	check := found.check("schemas")
+	if check.Status == doctor.Warn {
+		check.Status = doctor.Fail
+	}
+	return []doctor.Check{check}, nil
 }
 
 // membersCheck looks whether all members will have work.

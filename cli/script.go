@@ -19,6 +19,7 @@ import (
 	"github.com/millrace-stream/millrace/connector"
 	"github.com/millrace-stream/millrace/connector/kafka"
 	"github.com/millrace-stream/millrace/sql"
+	"github.com/millrace-stream/millrace/sql/catalog"
 	"github.com/millrace-stream/millrace/sql/diag"
 	"github.com/millrace-stream/millrace/sql/parse"
 	"github.com/millrace-stream/millrace/sql/rel"
@@ -95,6 +96,38 @@ func (s *script) patterns() map[string]string {
 		})
 	}
 	return names
+}
+
+// unusedOption is the warning of an option of a table that does nothing.
+const unusedOption = "W23"
+
+// unused warns of options of tables that have no effect.
+func (s *script) unused(registry connector.Registry) (list diag.List) {
+	seen := map[*catalog.Table]bool{}
+	look := func(t *catalog.Table, options map[string]string, at rel.Place) {
+		conn := registry[options["connector"]]
+		if t == nil || conn == nil || seen[t] {
+			return
+		}
+		seen[t] = true
+		tr, err := conn.Traits(connector.Table{Table: t, Options: options})
+		if err != nil {
+			return // who plans it has told it
+		}
+		for _, u := range tr.Unused {
+			list.Add(diag.New(at.Source, at.Span, unusedOption, "table %s: %s has no effect: %s", t.Path, u.Option, u.Why))
+		}
+	}
+	for _, sink := range s.app.Plan.Sinks {
+		look(sink.Table, sink.Options, sink.At())
+		rel.Walk(sink, func(n rel.Node) bool {
+			if scan, ok := n.(*rel.PScan); ok {
+				look(scan.Table, scan.Options, scan.At())
+			}
+			return true
+		})
+	}
+	return list
 }
 
 // warn writes the warnings for people.
@@ -269,7 +302,7 @@ func (c *scriptCall) open() (*script, error) {
 	if err := s.plan(); err != nil {
 		return nil, err
 	}
-	s.warnings = append(c.notes, s.warnings...)
+	s.warnings = append(append(c.notes, s.warnings...), s.unused(c.connectors())...)
 	s.warnings.Sort()
 	if c.loaded, err = c.settled(s.app.Settings); err != nil {
 		return nil, fmt.Errorf("what tables say of the cluster: %w", err)

@@ -49,6 +49,10 @@ func TestScripts(t *testing.T) {
 		{"sql-check-strict", "check --offline --strict testdata/sql/warned.sql --commit.max-latency=10s", exitFailed, nil},
 		{"sql-check-json", "check --offline --format json testdata/sql/mistakes.sql", exitUsage, nil},
 		{"sql-check-print", "check --offline testdata/sql/printed.sql", exitOK, []string{"printed.sql:3:1: warning W22: table p is printed"}},
+		{"sql-check-unused", "check --offline testdata/sql/unused.sql", exitOK, []string{
+			"unused.sql:4:1: warning W23: table copies: 'sink.delivery-guarantee' = 'at-least-once' has no effect: rows are always written exactly once",
+			"warning W23: table copies: 'sink.parallelism' = '4' has no effect",
+			"unused.sql:4:35: warning W23: table orders: 'properties.max.poll.records', 'properties.session.timeout.ms' has no effect: the Java client is not used"}},
 		{"sql-test", "test -v testdata/sql", exitFailed, nil},
 		{"sql-test-run", "test --run counted testdata/sql", exitOK, nil},
 		{"sql-examples", "test ../examples/sql", exitOK, []string{"ok    ../examples/sql/order-totals.test (4 tests)", "ok    ../examples/sql/page-views.test (3 tests)"}},
@@ -153,6 +157,18 @@ func TestRunEmbedded(t *testing.T) {
 	want := map[string]string{`{"odd":true}`: `{"odd":true,"n":250,"total":62500}`, `{"odd":false}`: `{"odd":false,"n":250,"total":62750}`}
 	if fmt.Sprint(last) != fmt.Sprint(want) {
 		t.Errorf("the table is %v, want %v\n%s", last, want, stderr)
+	}
+}
+
+// TestRunWarns: run says at its start what check says.
+func TestRunWarns(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "warned.sql")
+	text := "CREATE TABLE o (v INT) WITH ('connector' = 'kafka', 'topic' = 'o', 'format' = 'raw', 'sink.parallelism' = '2'); INSERT INTO o VALUES (1);"
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if code, _, stderr := millrace(t, nil, "run", "--embedded", "--listen=off", path); code != exitOK || !strings.Contains(stderr, "warning W23: table o: 'sink.parallelism' = '2' has no effect") {
+		t.Errorf("code %d: %s", code, stderr)
 	}
 }
 

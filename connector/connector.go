@@ -65,10 +65,15 @@ type Traits struct {
 	Reads, Writes catalog.Changes
 	// CanRead, CanWrite and CanLookup say which of Source, Sink and Lookup it has.
 	CanRead, CanWrite, CanLookup bool
+	// Unused are the options of the table that have no effect.
+	Unused []Unused
 	// Keyed are ordinals of the table's columns: its records lie on partitions by them, written as Kafka's default
 	// partitioner sees them. nil = no promise.
 	Keyed []int
 }
+
+// Unused is an option that has no effect, or several, and why, in a clause.
+type Unused struct{ Option, Why string }
 
 // Table is a table as a query uses it.
 type Table struct {
@@ -159,6 +164,9 @@ type Sink struct {
 	Open func(ctx *processor.SubtaskContext, w *processor.SinkWriter) (func(r *row.Row) error, error)
 	// External is set instead of Topic: it makes, in a subtask, what the keys and values go to that the encoder writes.
 	External func(ctx *processor.SubtaskContext) (processor.External, error)
+	// Ask asks services that the table needs beside Kafka, such as a schema registry, whether they will take its rows, and changes
+	// nothing there. It says what it found, a text for each. nil = there are none.
+	Ask func() ([]string, error)
 	// Discard says that rows go nowhere; then there is no Topic, Open and External.
 	Discard bool
 	// OnError and Settings are as in Source.

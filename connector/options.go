@@ -20,6 +20,17 @@ func Options(values map[string]string, specs []format.Option, prefixes ...string
 	return format.ReadOptions("", own, specs)
 }
 
+// NoEffect are the options of a table that have no effect: those of specs that say so and are set to something else than what
+// is done anyway.
+func NoEffect(values map[string]string, specs []format.Option) (unused []Unused) {
+	for _, s := range specs {
+		if v, ok := values[s.Name]; ok && s.NoEffect != "" && !strings.EqualFold(v, s.Default) {
+			unused = append(unused, Unused{"'" + s.Name + "' = '" + v + "'", s.NoEffect})
+		}
+	}
+	return unused
+}
+
 // Format makes the format that an option of a table names; prefix stands before the names of its options, "key." of
 // key.json.fail-on-missing-field. The error says which format or option is wrong.
 func Format(formats format.RowFormats, values map[string]string, prefix, name string) (format.RowFormat, format.RowFormatSpec, error) {

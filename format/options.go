@@ -27,6 +27,8 @@ type Option struct {
 	Required bool
 	// Doc is what it does, in a sentence or two.
 	Doc string
+	// NoEffect is why it has no effect here, in a clause: it is taken since scripts of Flink have it. "" = it has one.
+	NoEffect string
 }
 
 // OptionKind is a type of values of options.

@@ -84,7 +84,11 @@ func (s RowSchema) All() []row.Field {
 
 // OutsideError is an error of a RowDecoder or RowEncoder that is not the fault of the message or row: a service that it
 // needs, such as a schema registry, does not answer or refuses. Nothing is given up for it, whatever the policy for bad input is: the program stops.
-type OutsideError struct{ Err error }
+type OutsideError struct {
+	Err error
+	// Final says that it was asked and refuses: asking again is of no use.
+	Final bool
+}
 
 func (e *OutsideError) Error() string { return e.Err.Error() }
 
@@ -98,6 +102,13 @@ type RowDecoder interface {
 	// data, or memory of the decoder that is kept until the next call. An error is the message's fault, unless it is an
 	// OutsideError.
 	Decode(data []byte, next func() *row.Row) error
+}
+
+// Asker is a RowEncoder that asks a service, such as a schema registry, before it writes its first message.
+type Asker interface {
+	// Ask asks now whether the messages will be taken, and changes nothing there. It says what it found, for people. Errors are
+	// those that Append would have.
+	Ask() (found string, err error)
 }
 
 // RowEncoder encodes rows.

@@ -63,6 +63,28 @@ func newEncoder(x *table, w *processor.SinkWriter) (*encoder, error) {
 	return e, nil
 }
 
+// ask is Sink.Ask: what the formats of key and value ask for.
+func ask(x *table) (found []string, err error) {
+	e, err := newEncoder(x, nil)
+	if err != nil {
+		return nil, err
+	}
+	for _, f := range []format.RowEncoder{e.key, e.value} {
+		a, ok := f.(format.Asker)
+		if !ok {
+			continue
+		}
+		said, err := a.Ask()
+		if err != nil {
+			return found, err
+		}
+		if said != "" {
+			found = append(found, said)
+		}
+	}
+	return found, nil
+}
+
 // schema is that of messages that are written: all of their columns.
 func (x *table) schema(u *used) format.RowSchema {
 	s := format.RowSchema{Layout: x.Layout, Message: u.message(x.Table.Table), Zone: x.Zone}

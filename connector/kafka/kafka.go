@@ -55,7 +55,8 @@ func (k *kafka) Traits(t connector.Table) (connector.Traits, error) {
 	if err != nil {
 		return connector.Traits{}, err
 	}
-	tr := connector.Traits{CanRead: true, CanWrite: x.pattern == nil && len(x.topics) == 1, Keyed: x.keyed}
+	tr := connector.Traits{CanRead: true, CanWrite: x.pattern == nil && len(x.topics) == 1, Keyed: x.keyed,
+		Unused: append(connector.NoEffect(t.Options, k.options()), noEffect(x.o.Prefixed("properties."))...)}
 	switch {
 	case k.upsert:
 		tr.Reads, tr.Writes = catalog.Upsert, catalog.Upsert
@@ -147,7 +148,7 @@ func (k *kafka) Sink(t connector.Table) (*connector.Sink, error) {
 	if _, err := newEncoder(x, nil); err != nil { // for the errors
 		return nil, err
 	}
-	return &connector.Sink{Topic: x.topics[0], OnError: x.onError, Settings: x.settings,
+	return &connector.Sink{Ask: func() ([]string, error) { return ask(x) }, Topic: x.topics[0], OnError: x.onError, Settings: x.settings,
 		Open: func(ctx *processor.SubtaskContext, w *processor.SinkWriter) (func(r *row.Row) error, error) {
 			e, err := newEncoder(x, w)
 			if err != nil {

@@ -23,17 +23,22 @@ func (k *kafka) options() []format.Option {
 	opt := func(name string, kind format.OptionKind, def, doc string, values ...string) format.Option {
 		return format.Option{Name: name, Kind: kind, Default: def, Doc: doc, Values: values}
 	}
+	none := func(name string, kind format.OptionKind, def, why string, values ...string) format.Option {
+		o := opt(name, kind, def, "No effect: "+why+".", values...)
+		o.NoEffect = why
+		return o
+	}
 	o := []format.Option{
 		opt("topic", format.List, "", "The topic; of a table that is read alone, several with ; between them."),
 		opt("properties.*", format.Text, "", "Properties of Kafka's Java client. Those that say how to reach the cluster are taken, those that only tune the Java client have no effect, and others are refused: see the list."),
-		opt("scan.parallelism", format.Integer, "", "No effect: the number of subtasks follows from the partitions and the configuration (parallelism)."),
+		none("scan.parallelism", format.Integer, "", "the number of subtasks follows from the partitions and the configuration (parallelism)"),
 		opt("scan.watermark.idle-timeout", format.Duration, "0", "So long after its last record a partition no longer holds event time back. 0 = never, or what SET 'table.exec.source.idle-timeout' says."),
-		opt("scan.watermark.emit.strategy", format.Enum, "on-event", "No effect: a watermark follows each record.", "on-event", "on-periodic"),
-		opt("scan.topic-partition-discovery.interval", format.Duration, "5 min", "No effect: partitions that are added are seen by themselves, topics that match a pattern at the next start."),
+		none("scan.watermark.emit.strategy", format.Enum, "on-event", "a watermark follows each record", "on-event", "on-periodic"),
+		none("scan.topic-partition-discovery.interval", format.Duration, "5 min", "partitions that are added are seen by themselves, topics that match a pattern at the next start"),
 		opt("on-error", format.Enum, "", "What becomes of a record that cannot be decoded, or a row that cannot be written: the app stops, the record is left out and counted, or it goes to the topic <app.id>-dead-letter. Without it the configuration says so (errors.decode). Not in Flink.", "fail", "skip", "dead-letter"),
-		opt("sink.parallelism", format.Integer, "", "No effect: rows are written by the subtasks that made them."),
-		opt("sink.delivery-guarantee", format.Enum, "exactly-once", "No effect: rows are always written exactly once, in the transaction that commits what they were made of.", "exactly-once", "at-least-once", "none"),
-		opt("sink.transactional-id-prefix", format.Text, "", "No effect: transactional ids begin with app.id."),
+		none("sink.parallelism", format.Integer, "", "rows are written by the subtasks that made them"),
+		none("sink.delivery-guarantee", format.Enum, "exactly-once", "rows are always written exactly once, in the transaction that commits what they were made of", "exactly-once", "at-least-once", "none"),
+		none("sink.transactional-id-prefix", format.Text, "", "transactional ids begin with app.id"),
 	}
 	bounded := []string{"unbounded", "latest-offset", "group-offsets", "timestamp", "specific-offsets"}
 	o = append(o,
@@ -45,8 +50,8 @@ func (k *kafka) options() []format.Option {
 		value := opt("value.format", format.Text, "", "The format of values.")
 		key.Required, value.Required = true, true
 		o = append(o, key, value,
-			opt("sink.buffer-flush.max-rows", format.Integer, "0", "No effect: rows are written with the next commit."),
-			opt("sink.buffer-flush.interval", format.Duration, "0", "No effect: rows are written with the next commit (commit.max-latency)."))
+			none("sink.buffer-flush.max-rows", format.Integer, "0", "rows are written with the next commit"),
+			none("sink.buffer-flush.interval", format.Duration, "0", "rows are written with the next commit (commit.max-latency)"))
 	} else {
 		o = append(o,
 			opt("topic-pattern", format.Text, "", "A regular expression for the whole names of the topics that are read, instead of topic. It is looked up when the app starts."),

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/millrace-stream/millrace/connector"
 	"github.com/millrace-stream/millrace/internal/near"
 )
 
@@ -40,6 +41,24 @@ var idle = []string{"acks", "allow.auto.create.topics", "auto.commit.interval.ms
 	"register.consumer.metrics", "request.timeout.ms", "retries", "retry.backoff.max.ms", "retry.backoff.ms", "sasl.login.connect.timeout.ms", "sasl.login.read.timeout.ms",
 	"send.buffer.bytes", "session.timeout.ms", "socket.connection.setup.timeout.max.ms", "socket.connection.setup.timeout.ms", "ssl.enabled.protocols", "ssl.protocol",
 	"transaction.timeout.ms"}
+
+// kept are the values of idle properties that say what is so in any case.
+var kept = map[string]string{"acks": "all", "allow.auto.create.topics": "false", "check.crcs": "true", "enable.auto.commit": "false", "enable.idempotence": "true",
+	"exclude.internal.topics": "true", "isolation.level": "read_committed"}
+
+// noEffect are the properties that have none.
+func noEffect(props map[string]string) []connector.Unused {
+	var names []string
+	for _, name := range slices.Sorted(maps.Keys(props)) {
+		if slices.Contains(idle, name) && kept[name] != props[name] {
+			names = append(names, "'properties."+name+"'")
+		}
+	}
+	if names == nil {
+		return nil
+	}
+	return []connector.Unused{{Option: strings.Join(names, ", "), Why: "the Java client is not used; see the configuration"}}
+}
 
 // readProperties reads the options that begin with properties., without that. settings are keys of our configuration.
 func readProperties(props map[string]string) (p properties, settings map[string]string, err error) {

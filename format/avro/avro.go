@@ -158,14 +158,23 @@ type encoder struct {
 	fields []writerField
 	out    output
 	prefix []byte // before each message
-	// register gives the id of the schema, with the first message: planning asks no registry. nil = messages have none.
-	register func() (int, error)
+	// text is the schema that is registered in reg with the first message: planning asks no registry. nil = messages have no id.
+	reg  *registry.Client
+	text string
+}
+
+// Ask is of format.Asker.
+func (e *encoder) Ask() (string, error) {
+	if e.reg == nil {
+		return "", nil
+	}
+	return e.reg.Takes(e.reg.Subject(), registry.Avro, e.text)
 }
 
 // begin begins a message.
 func (e *encoder) begin(dst []byte) ([]byte, error) {
-	if e.register != nil && e.prefix == nil {
-		id, err := e.register()
+	if e.reg != nil && e.prefix == nil {
+		id, err := e.reg.Register(e.reg.Subject(), registry.Avro, e.text)
 		if err != nil {
 			return nil, fmt.Errorf("write Avro: %w", err)
 		}
@@ -456,7 +465,7 @@ func (c *confluent) RowEncoder(s format.RowSchema) (format.RowEncoder, error) {
 	if c.reg.Subject() == "" {
 		return nil, fmt.Errorf("format %s: %w", c.name, registry.ErrNoSubject)
 	}
-	e := encoder{s: s, fields: out, register: func() (int, error) { return c.reg.Register(c.reg.Subject(), registry.Avro, text) }}
+	e := encoder{s: s, fields: out, reg: c.reg, text: text}
 	if c.changes {
 		return &changeEncoder{e}, nil
 	}

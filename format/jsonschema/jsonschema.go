@@ -78,20 +78,24 @@ func (f *framed) RowEncoder(s format.RowSchema) (format.RowEncoder, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &encoder{inner: inner, register: func() (int, error) { return f.reg.Register(f.reg.Subject(), registry.JSON, text) }}, nil
+	return &encoder{inner: inner, reg: f.reg, text: text}, nil
 }
 
 // encoder registers the schema with the first message: planning asks no registry.
 type encoder struct {
-	inner    format.RowEncoder
-	register func() (int, error)
-	prefix   []byte
+	inner  format.RowEncoder
+	reg    *registry.Client
+	text   string // the schema
+	prefix []byte
 }
+
+// Ask is of format.Asker.
+func (e *encoder) Ask() (string, error) { return e.reg.Takes(e.reg.Subject(), registry.JSON, e.text) }
 
 // Append is of format.RowEncoder.
 func (e *encoder) Append(dst []byte, r *row.Row) ([]byte, error) {
 	if e.prefix == nil {
-		id, err := e.register()
+		id, err := e.reg.Register(e.reg.Subject(), registry.JSON, e.text)
 		if err != nil {
 			return nil, fmt.Errorf("write json-confluent: %w", err)
 		}
@@ -109,7 +113,8 @@ func object(title string, fields []row.Field) map[string]any {
 			required = append(required, f.Name)
 		}
 	}
-	s := map[string]any{"type": "object", "properties": properties}
+	// Closed, so that a later version may have more.
+	s := map[string]any{"type": "object", "properties": properties, "additionalProperties": false}
 	if title != "" {
 		s["$schema"], s["title"] = "http://json-schema.org/draft-07/schema#", title
 	}

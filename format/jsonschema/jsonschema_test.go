@@ -71,7 +71,7 @@ func TestFramedJSON(t *testing.T) {
 		t.Fatal(err)
 	}
 	got, err := c.Get(1)
-	const want = `{"$schema":"http://json-schema.org/draft-07/schema#","properties":{"list":{"oneOf":[{"type":"null"},{"items":{"oneOf":[{"type":"null"},{"type":"string"}]},"type":"array"}]},"n":{"type":"integer"}},"required":["n"],"title":"Record","type":"object"}`
+	const want = `{"$schema":"http://json-schema.org/draft-07/schema#","additionalProperties":false,"properties":{"list":{"oneOf":[{"type":"null"},{"items":{"oneOf":[{"type":"null"},{"type":"string"}]},"type":"array"}]},"n":{"type":"integer"}},"required":["n"],"title":"Record","type":"object"}`
 	if err != nil || got.Type != registry.JSON || got.Text != want {
 		t.Errorf("registered %+v, error %v; want %s", got, err, want)
 	}

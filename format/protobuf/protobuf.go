@@ -163,6 +163,24 @@ type encoder struct {
 	prefix  []byte // before each message
 	// open makes writers and prefix with the first message: planning asks no registry. nil = they are there.
 	open func(e *encoder) error
+	// ask is Ask of protobuf-confluent; nil = nobody need be asked.
+	ask func() (string, error)
+}
+
+// Ask is of format.Asker.
+func (e *encoder) Ask() (string, error) {
+	if e.ask == nil {
+		return "", nil
+	}
+	return e.ask()
+}
+
+// refused is an error of the schema that rows are written in.
+func refused(err error) error {
+	if err == nil || outside(err) {
+		return err
+	}
+	return &format.OutsideError{Err: err, Final: true}
 }
 
 func newEncoder(s format.RowSchema) *encoder {
@@ -334,9 +352,19 @@ func (c *confluent) encoder(s format.RowSchema) (*encoder, error) {
 	if c.text == "" {
 		e.open = func(e *encoder) error {
 			if err := c.openLatest(e, s); err != nil {
-				return &format.OutsideError{Err: err}
+				return refused(err)
 			}
 			return nil
+		}
+		e.ask = func() (string, error) {
+			latest, ok, err := c.reg.Latest(c.reg.Subject())
+			switch {
+			case err != nil:
+				return "", err
+			case !ok:
+				return "subject " + c.reg.Subject() + " will be new", nil
+			}
+			return "subject " + c.reg.Subject() + " has the columns", refused(c.inLatest(newEncoder(s), latest, s))
 		}
 		return e, nil
 	}
@@ -345,6 +373,7 @@ func (c *confluent) encoder(s format.RowSchema) (*encoder, error) {
 		return nil, err
 	}
 	e.open = func(e *encoder) error { return c.register(e, m, c.text) }
+	e.ask = func() (string, error) { return c.reg.Takes(c.reg.Subject(), registry.Protobuf, c.text) }
 	return e, nil
 }
 
@@ -365,13 +394,21 @@ func (c *confluent) openLatest(e *encoder, s format.RowSchema) error {
 		}
 		return c.register(e, m, text)
 	}
+	return c.inLatest(e, latest, s)
+}
+
+// inLatest makes an encoder that writes in the latest schema of the subject.
+func (c *confluent) inLatest(e *encoder, latest *registry.Schema, s format.RowSchema) error {
+	wrong := func(err error) error {
+		return fmt.Errorf("the latest schema of subject %s, id %d: %w", c.reg.Subject(), latest.ID, err)
+	}
 	file, err := compileSchema(latest)
 	if err != nil {
-		return fmt.Errorf("%s: %w", c.reg.Name(latest.ID), err)
+		return wrong(err)
 	}
 	m, err := c.writers(e, file, s)
 	if err != nil {
-		return fmt.Errorf("%s: %w", c.reg.Name(latest.ID), err)
+		return wrong(err)
 	}
 	e.prefix = registry.AppendIndex(registry.AppendID(nil, latest.ID), indexOf(m))
 	return nil

@@ -9,10 +9,13 @@ package registry
 import (
 	"context"
 	"encoding/binary"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -213,11 +216,43 @@ func (c *Client) Register(subject string, kind sr.SchemaType, text string) (int,
 		c.ids[key] = id
 		return id, nil
 	case errors.As(err, &answer) && answer.StatusCode == http.StatusConflict:
-		return 0, &format.OutsideError{Err: &IncompatibleError{Subject: subject, Where: c.where, Reasons: c.reasons(subject, schema, answer)}}
+		return 0, &format.OutsideError{Err: &IncompatibleError{Subject: subject, Where: c.where, Reasons: c.reasons(subject, schema, short(answer.Error()))}, Final: true}
 	case c.lookOnly && errors.As(err, &answer) && answer.StatusCode == http.StatusNotFound:
-		return 0, &format.OutsideError{Err: fmt.Errorf("subject %s at %s has not the schema that the table writes, and auto.register.schemas is false; register it: %s", subject, c.where, text)}
+		return 0, c.unregistered(subject, text)
 	}
 	return 0, c.outside(fmt.Sprintf("register the schema of subject %s", subject), err)
+}
+
+func (c *Client) unregistered(subject, text string) error {
+	return &format.OutsideError{Err: fmt.Errorf("subject %s at %s has not the schema that the table writes, and auto.register.schemas is false; register it: %s", subject, c.where, text), Final: true}
+}
+
+// Takes asks whether the registry would register a schema under a subject, and changes nothing there. It says what it found;
+// errors are those of Register.
+func (c *Client) Takes(subject string, kind sr.SchemaType, text string) (found string, err error) {
+	schema := sr.Schema{Schema: text, Type: kind}
+	var got sr.CheckCompatibilityResult
+	err = c.try(func(ctx context.Context) (err error) {
+		if c.lookOnly {
+			_, err = c.cl.LookupSchema(ctx, subject, schema)
+			return err
+		}
+		got, err = c.cl.CheckCompatibility(sr.WithParams(ctx, sr.Verbose), subject, -2, schema)
+		return err
+	})
+	var answer *sr.ResponseError
+	absent := errors.As(err, &answer) && answer.StatusCode == http.StatusNotFound
+	switch {
+	case absent && c.lookOnly:
+		return "", c.unregistered(subject, text)
+	case absent:
+		return "subject " + subject + " will be new", nil
+	case err != nil:
+		return "", c.outside(fmt.Sprintf("compare the schema of the table with subject %s", subject), err)
+	case !c.lookOnly && !got.Is:
+		return "", &format.OutsideError{Err: &IncompatibleError{Subject: subject, Where: c.where, Reasons: c.reasons(subject, schema, "it does not say why")}, Final: true}
+	}
+	return "subject " + subject + " takes the schema", nil
 }
 
 // IncompatibleError says that a registry refuses a schema, since it does not go with earlier ones of the subject.
@@ -232,17 +267,56 @@ func (e *IncompatibleError) Error() string {
 		e.Subject, e.Where, strings.Join(e.Reasons, "; "))
 }
 
-// reasons asks why a schema is not compatible: some registries say so only when asked.
-func (c *Client) reasons(subject string, schema sr.Schema, answer *sr.ResponseError) []string {
+// reasons asks why a schema is not compatible with the latest version: some registries say so only when asked so.
+func (c *Client) reasons(subject string, schema sr.Schema, otherwise string) []string {
 	var got sr.CheckCompatibilityResult
 	err := c.try(func(ctx context.Context) (err error) {
 		got, err = c.cl.CheckCompatibility(sr.WithParams(ctx, sr.Verbose), subject, -1, schema)
 		return err
 	})
 	if err == nil && len(got.Messages) > 0 {
-		return got.Messages
+		return withFields(got.Messages, schema)
 	}
-	return []string{short(answer.Error())}
+	return withFields([]string{otherwise}, schema)
+}
+
+// pointer is how registries say where in a schema of Avro something is wrong: /fields/1/type/0.
+var pointer = regexp.MustCompile(`/fields/\d+(/\w+)*`)
+
+// withFields puts the names of fields behind the places of a schema of Avro.
+func withFields(reasons []string, schema sr.Schema) []string {
+	var root any
+	if schema.Type != Avro || json.Unmarshal([]byte(schema.Schema), &root) != nil {
+		return reasons
+	}
+	out := slices.Clone(reasons)
+	for i, r := range out {
+		out[i] = pointer.ReplaceAllStringFunc(r, func(at string) string {
+			var names []string
+			v := root
+			for _, part := range strings.Split(at[1:], "/") {
+				switch x := v.(type) {
+				case map[string]any:
+					v = x[part]
+				case []any:
+					n, err := strconv.Atoi(part)
+					if err != nil || n >= len(x) {
+						return at
+					}
+					v = x[n]
+					if f, ok := v.(map[string]any); ok && f["type"] != nil {
+						if name, ok := f["name"].(string); ok && f["fields"] == nil {
+							names = append(names, name)
+						}
+					}
+				default:
+					return at
+				}
+			}
+			return at + " (field " + strings.Join(names, ".") + ")"
+		})
+	}
+	return out
 }
 
 // try calls f until it succeeds, fails for good, or patience is over.

@@ -449,3 +449,18 @@ func FuzzWire(f *testing.F) {
 		}
 	})
 }
+
+// TestFieldsOfReasons: where registries name places of a schema of Avro, the message has the names of the fields, too.
+func TestFieldsOfReasons(t *testing.T) {
+	text := `{"type":"record","name":"r","fields":[{"name":"a","type":"int"},{"name":"b","type":["null",{"type":"record","name":"c","fields":[{"name":"d","type":"int"}]}]}]}`
+	for reason, want := range map[string]string{
+		"reader union lacking writer type: LONG at /fields/0/type": "reader union lacking writer type: LONG at /fields/0/type (field a)",
+		"path:'/fields/1/type/1/fields/0/type'":                    "path:'/fields/1/type/1/fields/0/type (field b.d)'",
+		"/fields/7/type":                                           "/fields/7/type",
+		"no place":                                                 "no place",
+	} {
+		if got := withFields([]string{reason}, sr.Schema{Schema: text, Type: sr.TypeAvro})[0]; got != want {
+			t.Errorf("%s: %s, want %s", reason, got, want)
+		}
+	}
+}

@@ -114,8 +114,11 @@ func advice(err error) string {
 	if !errors.As(err, &taskErr) || !taskErr.Final {
 		return ""
 	}
-	return "; it would fail again at every attempt, so the app stops: correct the program and start it again, which goes on where it stopped, " +
-		"or let records that cannot be decoded, timed or written go: errors.decode (of a SQL table 'on-error') = skip or dead-letter"
+	text := "; it would fail again at every attempt, so the app stops: mend what the message says and start it again, which goes on where it stopped"
+	if taskErr.BadData {
+		text += ", or let records that cannot be decoded, timed or written go: errors.decode (of a SQL table 'on-error') = skip or dead-letter"
+	}
+	return text
 }
 
 // stackOf is the stack of a panic in user code, for the log: at most 8 KiB of it; an empty attribute, which is not

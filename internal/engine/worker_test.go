@@ -435,10 +435,13 @@ func TestBadRecordStops(t *testing.T) {
 			if err == nil {
 				t.Fatal("no error")
 			}
-			for _, want := range []string{"topic in partition ", "offset 0", `operator "` + how + `"`, "errors.decode", "start it again"} {
+			for _, want := range []string{"topic in partition ", "offset 0", `operator "` + how + `"`, "start it again"} {
 				if !strings.Contains(err.Error(), want) {
 					t.Errorf("error %v; want %q in it", err, want)
 				}
+			}
+			if got := strings.Contains(err.Error(), "errors.decode"); got != (how == "decode") {
+				t.Errorf("error %v; errors.decode in it: %t", err, got)
 			}
 		})
 	}

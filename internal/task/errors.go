@@ -51,6 +51,8 @@ type Error struct {
 	// Final says that the record is to blame and no service or function that may do better next time: it cannot be decoded,
 	// timed or written, lies on the wrong partition, or an expression has no value for it (see Expected).
 	Final bool
+	// BadData says that the record is bad data, which the policy for that could have let go.
+	BadData bool
 }
 
 func (e *Error) Error() string {

@@ -136,7 +136,7 @@ func (f *Failure) data() *Error {
 	if !final {
 		_, final = errors.AsType[Expected](f.err)
 	}
-	return &Error{Kind: Data, Cause: f.err, Stack: f.stack, Final: final}
+	return &Error{Kind: Data, Cause: f.err, Stack: f.stack, Final: final, BadData: f.class == BadData && f.policy == PolicyDefault}
 }
 
 // Fail marks err as a failure of operator op. A Failure from further down stays as it is.

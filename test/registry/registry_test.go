@@ -49,6 +49,16 @@ func write(t *testing.T, f format.RowFormat, s format.RowSchema, values ...row.V
 	return e.Append(nil, s.Layout.RowOf(values...))
 }
 
+// ask is what the registry says before anything is written.
+func ask(t *testing.T, f format.RowFormat, s format.RowSchema) (string, error) {
+	t.Helper()
+	e, err := f.RowEncoder(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e.(format.Asker).Ask()
+}
+
 func read(t *testing.T, f format.RowFormat, s format.RowSchema, message []byte) string {
 	t.Helper()
 	d, err := f.RowDecoder(s)
@@ -84,6 +94,9 @@ func TestFormatsOnRegistry(t *testing.T) {
 		v1 := table(row.Field{Name: "id", Type: row.BigInt()}, row.Field{Name: "at", Type: row.TimestampLTZ(3)})
 		v2 := table(append(v1.All(), row.Field{Name: "note", Type: row.String()})...)
 		f := newFormat(t, avro.Formats(), "avro-confluent", options)
+		if said, err := ask(t, f, v1); err != nil || said != "subject orders-value will be new" {
+			t.Errorf("before the first schema: %q, error %v", said, err)
+		}
 		m1, err := write(t, f, v1, 1, row.Stamp{Ms: 5})
 		if err != nil {
 			t.Fatal(err)
@@ -103,9 +116,16 @@ func TestFormatsOnRegistry(t *testing.T) {
 			t.Errorf("the second by the first: %s, want %s", got, want)
 		}
 
-		_, err = write(t, f, table(row.Field{Name: "id", Type: row.BigInt()}, row.Field{Name: "new", Type: row.String().NotNull()}), 1, "x")
+		if said, err := ask(t, f, v2); err != nil || said != "subject orders-value takes the schema" {
+			t.Errorf("a schema that goes with the others: %q, error %v", said, err)
+		}
+		wrong := table(row.Field{Name: "id", Type: row.BigInt()}, row.Field{Name: "new", Type: row.String().NotNull()})
 		var outside *format.OutsideError
 		var refused *registry.IncompatibleError
+		if said, err := ask(t, f, wrong); !errors.As(err, &refused) {
+			t.Errorf("asked about a field without default: %q, error %v", said, err)
+		}
+		_, err = write(t, f, wrong, 1, "x")
 		if !errors.As(err, &outside) || !errors.As(err, &refused) || refused.Subject != "orders-value" {
 			t.Errorf("a field without default: error %v", err)
 		} else {
@@ -114,6 +134,12 @@ func TestFormatsOnRegistry(t *testing.T) {
 		look := newFormat(t, avro.Formats(), "avro-confluent", map[string]string{"url": server.URL(), "subject": "orders-value", "properties.auto.register.schemas": "false"})
 		if m, err := write(t, look, v1, 1, row.Stamp{Ms: 5}); err != nil || string(m) != string(m1) {
 			t.Errorf("auto.register.schemas = false: % x, error %v; want % x", m, err, m1)
+		}
+		if said, err := ask(t, look, v1); err != nil || said != "subject orders-value takes the schema" {
+			t.Errorf("auto.register.schemas = false, asked: %q, error %v", said, err)
+		}
+		if _, err := ask(t, look, wrong); err == nil || !strings.Contains(err.Error(), "auto.register.schemas is false") {
+			t.Errorf("auto.register.schemas = false, asked about another schema: error %v", err)
 		}
 		if _, err := write(t, look, table(row.Field{Name: "id", Type: row.Int()}), 1); err == nil || !strings.Contains(err.Error(), "auto.register.schemas is false") {
 			t.Errorf("auto.register.schemas = false, another schema: error %v", err)
