@@ -166,6 +166,7 @@ type overTime struct {
 	g    statestore.Group
 	k    string
 	at   int64
+	time int64 // of what is put out: at, or of processing time that of the row
 	step func() error
 }
 
@@ -175,15 +176,13 @@ type placed struct {
 	r  *row.Row
 }
 
-// copyOf is a copy of a row that lives until used is set back.
-func (o *overTime) copyOf(r *row.Row) *row.Row {
+// next is a row that lives until used is set back.
+func (o *overTime) next() *row.Row {
 	if o.used == len(o.pool) {
 		o.pool = append(o.pool, o.in.New())
 	}
-	c := o.pool[o.used]
 	o.used++
-	o.in.Copy(c, r)
-	return c
+	return o.pool[o.used-1]
 }
 
 // The words of the accumulator in front of those of the aggregates: rows so far is word 0 of theirs.
@@ -230,13 +229,12 @@ func (o *overTime) Process(input int, r *row.Row) error {
 	o.key = o.keys.Append(o.key[:0], r)
 	g, k := o.c.Group(o.key), view(o.key)
 	if o.n.Proc {
-		o.g, o.k, o.at = g, k, o.c.Env().Now
+		o.g, o.k, o.at, o.time = g, k, o.c.Env().Now, r.Time
 		if o.keeps() {
 			o.kept.add(g, k, o.at, r, 0)
 			return o.rows()
 		}
-		o.used = 0
-		o.all = append(o.all[:0], placed{r: o.copyOf(r)})
+		o.all = append(o.all[:0], placed{r: r})
 		return o.put(0)
 	}
 	if r.Null(o.n.Order[0].Column) {
@@ -271,7 +269,7 @@ func (o *overTime) OnWatermark(_, watermark int64) error {
 		if !ok {
 			break
 		}
-		o.g, o.k, o.at = g, k, at
+		o.g, o.k, o.at, o.time = g, k, at, at
 		if err := o.c.Atomic(g, at, bytesOf(k), o.step); err != nil {
 			return err
 		}
@@ -286,8 +284,13 @@ func (o *overTime) keeps() bool { return o.bounded() || o.calls.back > 0 }
 func (o *overTime) rows() error {
 	o.used = 0
 	o.all = o.all[:0]
-	o.kept.each(o.g, o.k, math.MinInt64, o.at, func(id string, _ *sideRow, r *row.Row) bool {
-		o.all = append(o.all, placed{id, o.copyOf(r)})
+	lo, hi := o.kept.between(math.MinInt64, o.at)
+	o.kept.rows.Range(o.g, o.k, lo, hi, func(id string, v *sideRow) bool {
+		r := o.next()
+		if err := o.in.Unpack(v.row, r); err != nil {
+			damaged("OVER", err)
+		}
+		o.all = append(o.all, placed{id, r})
 		return true
 	})
 	if len(o.n.Order) > 1 && !o.n.Proc {
@@ -376,7 +379,7 @@ func (o *overTime) one(i int, s *fn.State, st fn.State) error {
 	o.pos.at, o.pos.number, o.pos.rank, o.pos.dense = i, int64(s.W[overWords]), int64(s.W[wordRank]), int64(s.W[wordDense])
 	r := o.all[i].r
 	out := o.calls.fill(r, st, &o.pos)
-	out.Kind, out.Time = row.Insert, r.Time
+	out.Kind, out.Time = row.Insert, o.time
 	return o.c.Emit(out)
 }
 
