@@ -109,6 +109,8 @@ func (b *binder) resolve(f *fn.Func, at ast.Span, args []rel.Expr) ([]rel.Expr, 
 		if l, ok := a.(*rel.Literal); ok {
 			c := l.Const
 			in[i].Const, in[i].Literal = &c, true
+		} else if v, ok := b.constantInt(a); ok {
+			in[i].Const = &fn.Const{X: uint64(v)}
 		}
 	}
 	r, err := f.Resolve(in)
@@ -657,11 +659,35 @@ func (b *binder) index(s *scope, e *ast.Index) rel.Expr {
 		f := x.Type().Field(int(l.X) - 1)
 		return rel.NewField(f.Type.Nullable(f.Type.IsNullable() || x.Type().IsNullable()), x, int(l.X)-1, b.place(e.Span))
 	}
-	if l, ok := i.(*rel.Literal); ok && !l.Null && x.Type().Kind() == row.KindArray && l.Type().Kind().Integer() && int64(l.X) < 1 {
-		b.errorf(e.At.Range(), "E2111", "the elements of an array are counted from 1, not %d", int64(l.X))
+	if n, ok := b.constantInt(i); ok && n < 1 && x.Type().Kind() == row.KindArray {
+		b.errorf(e.At.Range(), "E2111", "the elements of an array are counted from 1, not %d", n)
 		return b.bad(e.Span)
 	}
 	return b.call("ITEM", e.Span, x, i)
+}
+
+// constantInt is the value of a whole number that is a literal, or computed from some.
+func (b *binder) constantInt(e rel.Expr) (int64, bool) {
+	if !e.Type().Kind().Integer() {
+		return 0, false
+	}
+	if c, ok := e.(*rel.Cast); ok {
+		l, ok := b.constant(c.X).(*rel.Literal)
+		if !ok {
+			return 0, false
+		}
+		code, err := fn.Cast(&fn.Env{Zone: row.UTC()}, fn.ConstCode(l.Type(), l.Const), c.Type(), c.Try)
+		if err != nil {
+			return 0, false
+		}
+		v, err := code.TryEval(nil)
+		return int64(v.X), err == nil && !v.Null
+	}
+	l, ok := b.constant(e).(*rel.Literal)
+	if !ok || l.Null {
+		return 0, false
+	}
+	return int64(l.X), true
 }
 
 func (b *binder) cast(s *scope, e *ast.Cast) rel.Expr {

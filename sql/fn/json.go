@@ -330,6 +330,7 @@ func appendJSONText[T string | []byte](dst []byte, s T) []byte {
 
 // jsonPath is a compiled path. strict is the mode if none is written, as in Flink.
 type jsonPath struct {
+	wrong error // it is no path: each search fails
 	lax   bool
 	steps []jsonStep
 	many  bool // it may lead to several values: their list is the result
@@ -349,8 +350,11 @@ func newJSONPath(text string) (*jsonPath, error) {
 		s = strings.TrimSpace(rest)
 	}
 	wrong := func(why string) (*jsonPath, error) { return nil, fmt.Errorf("JSON path '%s': %s", text, why) }
-	if !strings.HasPrefix(s, "$") {
-		return wrong("it must start with $, or with lax $ or strict $")
+	if s != "" && s[0] != '$' {
+		s = "$." + s // as Flink's library has it
+	}
+	if s == "" {
+		return wrong("it is empty")
 	}
 	s = s[1:]
 	for s != "" {
@@ -424,6 +428,9 @@ var errJSONPath = errors.New("there is nothing at the path")
 
 // find is the value at the path. In lax mode it is nil where there is none, in strict mode that is an error.
 func (p *jsonPath) find(b []byte) (*jsonNode, error) {
+	if p.wrong != nil {
+		return nil, p.wrong
+	}
 	n, err := parseJSON(b)
 	if err != nil {
 		if p.lax {
@@ -479,18 +486,23 @@ func (s jsonStep) apply(dst []*jsonNode, n *jsonNode) []*jsonNode {
 	return dst
 }
 
-// jsonPaths compiles the path argument: a constant one at once.
-func jsonPaths(env *Env, arg Code) (func(text []byte) *jsonPath, error) {
+// jsonPaths compiles the path argument: a constant one at once. What is no path is an error of the search, which the call may
+// have a value for (ON ERROR), as in Flink.
+func jsonPaths(env *Env, arg Code) func(text []byte) *jsonPath {
 	at := env.Place
-	if text, ok := constText(arg); ok {
+	compile := func(text string) (*jsonPath, error) {
 		p, err := newJSONPath(text)
 		if err != nil {
-			return nil, err
+			p = &jsonPath{wrong: err}
 		}
-		return func([]byte) *jsonPath { return p }, nil
+		return p, nil
 	}
-	list := newFormats(newJSONPath)
-	return func(text []byte) *jsonPath { return list.get(at, text) }, nil
+	if text, ok := constText(arg); ok {
+		p, _ := compile(text)
+		return func([]byte) *jsonPath { return p }
+	}
+	list := newFormats(compile)
+	return func(text []byte) *jsonPath { return list.get(at, text) }
 }
 
 // appendJSONValue appends a value of SQL as JSON.
@@ -572,10 +584,7 @@ func jsonArg(dst []byte, c Code, v Const, zone *row.Zone) []byte {
 func jsonCode(t *row.Type, f Get[[]byte]) Code { return Code{Type: t, Bytes: f, JSON: true} }
 
 func compileJSONValue(env *Env, args []Code, t *row.Type) (Code, error) {
-	paths, err := jsonPaths(env, args[1])
-	if err != nil {
-		return Code{}, err
-	}
+	paths := jsonPaths(env, args[1])
 	at := env.Place
 	onEmpty, _ := constText(args[2])
 	onError, _ := constText(args[4])
@@ -635,10 +644,7 @@ func compileJSONQuery(env *Env, args []Code, t *row.Type) (Code, error) {
 	if t.Kind() != row.KindVarChar {
 		return Code{}, fmt.Errorf("JSON_QUERY returns text, not %s", t.Text())
 	}
-	paths, err := jsonPaths(env, args[1])
-	if err != nil {
-		return Code{}, err
-	}
+	paths := jsonPaths(env, args[1])
 	at := env.Place
 	wrapper, _ := constText(args[2])
 	onEmpty, _ := constText(args[3])
@@ -713,10 +719,7 @@ var jsonFuncs = []*Func{
 		Name: "JSON_EXISTS", Group: "json", Fails: true, Syntax: "JSON_EXISTS(json, path [TRUE | FALSE | UNKNOWN | ERROR ON ERROR])", Doc: "Says whether there is a value at a path.",
 		Resolve: sigs(of(nullable(row.Boolean()), wantText, wantText, wantWord)),
 		Compile: func(env *Env, args []Code, t *row.Type) (Code, error) {
-			paths, err := jsonPaths(env, args[1])
-			if err != nil {
-				return Code{}, err
-			}
+			paths := jsonPaths(env, args[1])
 			at := env.Place
 			onError, _ := constText(args[2])
 			return BoolCode(t, try2(args[0].Bytes, args[1].Bytes, func(doc, text []byte) (bool, bool) {

@@ -280,7 +280,10 @@ var stringFuncs = []*Func{
 					return s, true
 				}
 				dst := append(appendUTF16(env.Arena.Begin(), s, 0, start-1), by...)
-				return env.Arena.Keep(appendUTF16(dst, s, max(0, start-1+n), length)), true
+				if n > 0 { // else the rest is dropped, as in Flink
+					dst = appendUTF16(dst, s, start-1+n, length)
+				}
+				return env.Arena.Keep(dst), true
 			}), nil
 		},
 		Examples: []Example{{"OVERLAY('abcd' PLACING 'XX' FROM 2)", "VARCHAR(6) NOT NULL", "aXXd"}},
@@ -945,11 +948,31 @@ func encodeText(dst, b []byte, charset string) ([]byte, bool) {
 	return dst, false
 }
 
+// brokenRune is how many bytes at the start of b, which is no character, Java takes as one that is replaced: those that could begin one.
+func brokenRune(b []byte) int {
+	for n := min(len(b), 3); n > 1; n-- {
+		for _, last := range []byte{0x80, 0x90, 0xa0, 0xbf} {
+			whole := append(append([]byte{}, b[:n]...), last, last, last)
+			if r, size := utf8.DecodeRune(whole); r != utf8.RuneError && size > n {
+				return n
+			}
+		}
+	}
+	return 1
+}
+
 func decodeText(dst, b []byte, charset string) ([]byte, bool) {
 	name := strings.ToUpper(charset)
 	switch name {
 	case "UTF-8", "UTF8":
-		return append(dst, bytes.ToValidUTF8(b, []byte("\ufffd"))...), true
+		for len(b) > 0 {
+			r, n := utf8.DecodeRune(b)
+			if r == utf8.RuneError && n == 1 {
+				n = brokenRune(b)
+			}
+			dst, b = utf8.AppendRune(dst, r), b[n:]
+		}
+		return dst, true
 	case "US-ASCII", "ASCII", "ISO-8859-1", "LATIN1":
 		for _, c := range b {
 			r := rune(c)
