@@ -4,7 +4,7 @@
 # folder OUT (default: a new temporary one), tables to standard output. Needs Go, a JDK 17, Python 3 and, for the peers,
 # Maven. Nothing else should run on the machine.
 #
-#   test/bench/run.sh                                 # all but restore10m and the large checkpoints
+#   test/bench/run.sh                                 # all but restore10m, nexmark and the large checkpoints
 #   WHAT="tput" PEERS="limit millrace" WORK="w1" REPEAT=1 test/bench/run.sh
 #
 # WHAT, any of (times on 2 cores, with the default peers):
@@ -18,9 +18,12 @@
 #               changelog: millrace streams                                                                   4 min
 #   restore10m  the same with 10,000,000 keys of 200 bytes, checkpoint and changelog: millrace streams       20 min
 #   grow        W1 and W2 against GROW (partitions members keys size): millrace                               9 min
+#   nexmark     the auction benchmark, one SQL script for all: millrace flink-heap flink-rocksdb             30 min
 #
 # PEERS and WORK (w0 w1 w2) narrow them, or widen them to other peers (command_of; millrace-gogc100 is GOGC=100). tput also has the workloads of event time
 # (WORK="hop session join cep"), with 2,000,000 records or as many as HOP_N, SESSION_N, JOIN_N (both topics together) and CEP_N say; limit has none of them, Streams no cep.
+# nexmark runs QUERIES (all that nexmark/ has) on NEXMARK_N (1,000,000) events, CEP queries on CEP_N (200,000), in a topic of two
+# partitions, once, since it has many runs (NEXMARK_REPEAT); flink-heap-batch is Flink with mini-batches.
 # REPEAT (3) is repetitions of tput, start, keys and restore, PEER_REPEAT (REPEAT) those of tput for all but Millrace and limit, LIVE_REPEAT (1) of lat, failover and restart, GROW_REPEAT (1) of grow. SCALE=0.01 makes 1 % of the records,
 # (of restore10m the keys too), and DUR=8s short live runs, to see whether all works. Millrace's checkpoints go to a local
 # folder, or with S3_SERVER, the path of a versitygw binary, to that server on the same disk:
@@ -39,7 +42,7 @@ mkdir -p "$OUT/run"
 
 for word in $WHAT; do
   case $word in
-    tput | start | lat | failover | restart | keys | restore | restore10m | grow) ;;
+    tput | start | lat | failover | restart | keys | restore | restore10m | grow | nexmark) ;;
     *) echo "run.sh: WHAT has \"$word\"; see the head of this file" >&2; exit 2 ;;
   esac
 done
@@ -48,11 +51,11 @@ doing() { [[ " $WHAT " == *" $1 "* ]]; }
 peers() { echo "${PEERS:-$*}"; }
 all=$(peers limit millrace streams flink-heap flink-rocksdb)
 
-(cd ../.. && go build -o test/bench/bin/ ./test/bench/{gen,job,limit,probe,runner,verify})
+(cd ../.. && go build -o test/bench/bin/ ./test/bench/{gen,job,limit,probe,runner,verify} ./cmd/millrace)
 jars=$(cd ../.. && go run ./test/kafka/fetch | sed -n 1p)
 for p in streams flink; do
   if [[ " $all " != *" $p"* ]]; then continue; fi
-  if [ "$p" = flink ] && ! doing tput && [ -z "${PEERS:-}" ]; then continue; fi
+  if [ "$p" = flink ] && ! doing tput && ! doing nexmark && [ -z "${PEERS:-}" ]; then continue; fi
   (cd peers/$p && [ -d libs ] || mvn -q dependency:copy-dependencies -DoutputDirectory=libs)
   (cd peers/$p && mkdir -p target/classes && javac -cp 'libs/*' -d target/classes src/main/java/bench/*.java)
 done
@@ -98,6 +101,17 @@ command_of() {
     *) echo "run.sh: no peer $1" >&2; exit 2 ;;
   esac
 }
+# sql_command_of PEER: the command that runs the script whose path is put behind it.
+sql_command_of() {
+  case $1 in
+    millrace-gogc*) echo "env GOGC=${1#millrace-gogc} bin/millrace run" ;;
+    millrace) echo "bin/millrace run" ;;
+    flink-*-batch) echo "env MINI_BATCH_MS=1000 $(sql_command_of "${1%-batch}")" ;;
+    flink-heap) echo "env BACKEND=hashmap $(sql_command_of flink-rocksdb)" ;;
+    flink-rocksdb) echo "java -Xmx2g @peers/flink/opens -cp peers/flink/libs/*:peers/flink/target/classes bench.SqlApp" ;;
+    *) echo "run.sh: no peer $1 of nexmark" >&2; exit 2 ;;
+  esac
+}
 failed=0
 # measure KIND PEER WORKLOAD FLAGS...: one peer under one measurement; a wrong or failed one does not stop the others.
 measure() {
@@ -107,7 +121,7 @@ measure() {
     limit-w[01]) ;;
     limit-* | streams*-cep) return ;;
   esac
-  command=$(command_of "$peer")
+  if [ "$kind" = sql ]; then command=$(sql_command_of "$peer"); else command=$(command_of "$peer"); fi
   echo "-- $(date +%H:%M:%S) $kind $peer $w $*" >&2
   set -f
   # shellcheck disable=SC2086 # the command's words
@@ -179,6 +193,18 @@ fill warmup 1000 10 && bin/runner tput -in warmup -n 1000 -users 10 -w w1 -repea
     for p in $(peers millrace); do
       measure tput "$p" w1 -label keys $small -repeat "$REPEAT"
       measure tput "$p" w1 -label keys $million -repeat "$REPEAT"
+    done
+  fi
+  if doing nexmark; then
+    queries=${QUERIES:-$(cd nexmark && ls | grep -v tables | sed 's/\.sql$//' | sort -V)}
+    cep=$(records "${CEP_N:-200000}") all_queries=$(records "${NEXMARK_N:-1000000}")
+    bin/gen -topic nexmark -w nexmark -n "$all_queries" -partitions 2 >&2
+    bin/gen -topic nexmark-cep -w nexmark -n "$cep" -partitions 2 >&2
+    for q in $queries; do
+      case $q in cep*) topic=nexmark-cep n=$cep ;; *) topic=nexmark n=$all_queries ;; esac
+      for p in $(peers millrace flink-heap flink-rocksdb); do
+        measure sql "$p" "$q" -in $topic -n "$n" -repeat "${NEXMARK_REPEAT:-1}" -broker "$broker"
+      done
     done
   fi
 
