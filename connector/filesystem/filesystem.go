@@ -28,7 +28,10 @@ type files struct{ formats format.RowFormats }
 // lineFormats are the formats whose messages are lines of text.
 var lineFormats = []string{"json", "csv", "raw", "debezium-json", "canal-json", "maxwell-json"}
 
-const accepted = "Accepted for the sake of Flink's tables; it changes nothing."
+// taken is an option of Flink's tables that has no effect.
+func taken(name string, kind format.OptionKind, why string) format.Option {
+	return format.Option{Name: name, Kind: kind, Doc: "No effect: " + why + ".", NoEffect: why}
+}
 
 var options = []format.Option{
 	{Name: "path", Kind: format.Text, Required: true, Doc: "The folder of the table; to read it may be a file. A path of this machine, absolute or as seen from where the program runs, also as file:///path. Where an app has several members all of them must see the same folder."},
@@ -40,9 +43,10 @@ var options = []format.Option{
 	{Name: "sink.rolling-policy.rollover-interval", Kind: format.Duration, Default: "30 min", Doc: "A file is closed when it is open for so long."},
 	{Name: "sink.rolling-policy.inactivity-interval", Kind: format.Duration, Default: "30 min", Doc: "A file is closed when nothing was written to it for so long."},
 	{Name: "sink.rolling-policy.check-interval", Kind: format.Duration, Default: "1 min", Doc: "How often it is looked whether one of the two intervals is over."},
-	{Name: "source.report-statistics", Kind: format.Text, Doc: accepted},
-	{Name: "sink.parallelism", Kind: format.Integer, Doc: accepted},
-	{Name: "sink.shuffle-by-partition.enable", Kind: format.Boolean, Doc: accepted},
+	{Name: "scan.parallelism", Kind: format.Integer, Default: "1", Doc: "In how many subtasks the table is read; each file is read by one of them. A later version of a script must have the same number. Not in Flink."},
+	taken("source.report-statistics", format.Text, "plans do not depend on statistics"),
+	taken("sink.parallelism", format.Integer, "rows are written by the subtasks that made them"),
+	taken("sink.shuffle-by-partition.enable", format.Boolean, "rows are written by the subtasks that made them"),
 }
 
 // metadata of the files that are read.
@@ -70,6 +74,7 @@ type table struct {
 	o          *format.Options
 	parts      []int // ordinals of PARTITIONED BY
 	// Of a source:
+	readers int
 	pattern *regexp.Regexp
 	monitor time.Duration
 	// Of a sink:
@@ -98,6 +103,9 @@ func (c *files) read(t connector.Table) (*table, error) {
 		if f.pattern, err = regexp.Compile("^(?:" + o.Text("source.path.regex-pattern") + ")$"); err != nil {
 			return nil, fmt.Errorf("option 'source.path.regex-pattern': %w", err)
 		}
+	}
+	if f.readers = int(o.Int("scan.parallelism")); f.readers < 1 || f.readers > 1024 {
+		return nil, fmt.Errorf("option 'scan.parallelism' = '%d': must be 1 to 1024", f.readers)
 	}
 	f.monitor = o.Duration("source.monitor-interval")
 	if o.Has("source.monitor-interval") && f.monitor <= 0 {
@@ -164,7 +172,7 @@ func (c *files) Traits(t connector.Table) (connector.Traits, error) {
 	if err != nil {
 		return connector.Traits{}, err
 	}
-	tr := connector.Traits{CanRead: true, CanWrite: true}
+	tr := connector.Traits{CanRead: true, CanWrite: true, Unused: connector.NoEffect(t.Options, options)}
 	if f.spec.Changes {
 		tr.Reads, tr.Writes = catalog.Retract, catalog.Retract
 	}
@@ -179,7 +187,7 @@ func (f *table) schema() format.RowSchema {
 	}
 	for i, ordinal := range f.Columns {
 		if c := &f.Table.Table.Columns[ordinal]; in(ordinal) {
-			s.Columns = append(s.Columns, format.RowColumn{Name: c.Name, Type: c.Type, Index: i})
+			s.Columns = append(s.Columns, format.RowColumn{Name: c.Name, Type: c.Type, Index: i, Fields: f.FieldsOf(i)})
 		}
 	}
 	for ordinal := range f.Table.Table.Columns {

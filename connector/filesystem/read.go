@@ -29,12 +29,12 @@ func (c *files) Source(t connector.Table) (*connector.Source, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, err := newReader(f, nil); err != nil {
+	if _, err := newReader(f, processor.Subtask{Parallelism: 1}, nil); err != nil {
 		return nil, err
 	}
-	return &connector.Source{Generate: &connector.Generate{
-		Open: func(_ *processor.SubtaskContext, position []byte) (connector.Generator, error) {
-			return newReader(f, position)
+	return &connector.Source{Generate: &connector.Generate{Parallelism: f.readers,
+		Open: func(ctx *processor.SubtaskContext, position []byte) (connector.Generator, error) {
+			return newReader(f, ctx.Subtask(), position)
 		},
 	}}, nil
 }
@@ -58,6 +58,7 @@ type position struct {
 // reader is the Generator of a table.
 type reader struct {
 	*table
+	turn  processor.Subtask // which of the table's readers it is
 	dec   format.RowDecoder
 	rows  []*row.Row // of the line
 	next  func() *row.Row
@@ -92,8 +93,8 @@ type column struct {
 	key   string
 }
 
-func newReader(f *table, at []byte) (*reader, error) {
-	g := &reader{table: f, done: map[uint64]bool{}}
+func newReader(f *table, turn processor.Subtask, at []byte) (*reader, error) {
+	g := &reader{table: f, turn: turn, done: map[uint64]bool{}}
 	g.next = func() *row.Row {
 		r := g.asked()
 		g.rows = append(g.rows, r)
@@ -274,6 +275,9 @@ func (g *reader) list(now int64) error {
 			return err
 		}
 		name := filepath.ToSlash(rel)
+		if hash(name)%uint64(g.turn.Parallelism) != uint64(g.turn.Index) { // another subtask reads it
+			return nil
+		}
 		there[hash(name)] = true
 		if g.monitor > 0 && g.done[hash(name)] || g.monitor == 0 && name <= g.at.Last {
 			return nil

@@ -14,6 +14,7 @@ import (
 
 	"github.com/millrace-stream/millrace/connector"
 	"github.com/millrace-stream/millrace/format"
+	"github.com/millrace-stream/millrace/processor"
 	"github.com/millrace-stream/millrace/row"
 	"github.com/millrace-stream/millrace/sql/ast"
 	"github.com/millrace-stream/millrace/sql/catalog"
@@ -80,6 +81,8 @@ type reading struct {
 	tab connector.Table
 	g   connector.Generator
 	now int64
+	// turn is which reader it is of how many; the zero value is the only one.
+	turn processor.Subtask
 }
 
 func (r *reading) open(position []byte) {
@@ -89,7 +92,8 @@ func (r *reading) open(position []byte) {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	if r.g, err = newReader(f, position); err != nil {
+	r.turn.Parallelism = max(r.turn.Parallelism, 1)
+	if r.g, err = newReader(f, r.turn, position); err != nil {
 		r.t.Fatal(err)
 	}
 	r.t.Cleanup(func() { _ = r.g.Close() })
@@ -129,6 +133,44 @@ func (r *reading) take(stop int) (rows []string, ended bool) {
 			}
 			r.open(at)
 		}
+	}
+}
+
+// TestFields: of a ROW the format is asked for the fields that are used.
+func TestFields(t *testing.T) {
+	tab := tableOf(map[string]string{"path": t.TempDir(), "format": "raw"}, []string{"dt"}, text("dt"), catalog.Column{Name: "r", Type: row.RowOf(row.Field{Name: "a", Type: row.Int()}, row.Field{Name: "b", Type: row.Int()})})
+	tab.Fields = [][]int{nil, {1}}
+	f, err := (&files{formats}).read(tab)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s := f.schema(); len(s.Columns) != 1 || !slices.Equal(s.Columns[0].Fields, []int{1}) {
+		t.Errorf("columns %v, want r with its field b", s.Columns)
+	}
+}
+
+// TestReadersShareFiles: each file is read by one of several subtasks, whatever becomes of them.
+func TestReadersShareFiles(t *testing.T) {
+	dir := t.TempDir()
+	var want []string
+	for i := range 20 {
+		put(t, filepath.Join(dir, fmt.Sprintf("f%d.txt", i)), fmt.Sprintf("%d-1\n%d-2\n", i, i))
+		want = append(want, fmt.Sprintf(`["%d-1"]`, i), fmt.Sprintf(`["%d-2"]`, i))
+	}
+	var got []string
+	for i := range 3 {
+		r := reading{t: t, tab: tableOf(map[string]string{"path": dir, "format": "raw", "scan.parallelism": "3"}, nil, text("v")), turn: processor.Subtask{Index: i, Parallelism: 3}}
+		r.open(nil)
+		rows, ended := r.take(3)
+		if !ended || len(rows) == 0 || len(rows) == len(want) {
+			t.Errorf("reader %d: %d rows, ended: %t", i, len(rows), ended)
+		}
+		got = append(got, rows...)
+	}
+	slices.Sort(got)
+	slices.Sort(want)
+	if !slices.Equal(got, want) {
+		t.Errorf("rows %v, want %v", got, want)
 	}
 }
 
@@ -240,7 +282,7 @@ func TestQuotes(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		g, err := newReader(&table{Table: tab, path: path, format: lineFormat{}, formatName: "csv", o: o}, nil)
+		g, err := newReader(&table{Table: tab, path: path, format: lineFormat{}, formatName: "csv", o: o}, processor.Subtask{Parallelism: 1}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

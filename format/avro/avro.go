@@ -168,7 +168,23 @@ func (e *encoder) Ask() (string, error) {
 	if e.reg == nil {
 		return "", nil
 	}
-	return e.reg.Takes(e.reg.Subject(), registry.Avro, e.text)
+	return e.reg.Takes(e.reg.Subject(), registry.Avro, e.text, e.differs)
+}
+
+// differs is why messages of another schema cannot be read by ours.
+func (e *encoder) differs(latest string) string {
+	w, err := avro.Parse(latest)
+	if err != nil {
+		return err.Error()
+	}
+	r, err := avro.Parse(e.text)
+	if err == nil {
+		err = avro.CheckCompatibility(w, r)
+	}
+	if err == nil {
+		return "nothing that matters to the latest version alone"
+	}
+	return err.Error()
 }
 
 // begin begins a message.

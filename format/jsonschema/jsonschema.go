@@ -4,7 +4,9 @@ package jsonschema
 import (
 	"encoding/json"
 	"fmt"
+	"reflect"
 	"slices"
+	"strings"
 
 	"github.com/millrace-stream/millrace/format"
 	"github.com/millrace-stream/millrace/format/registry"
@@ -90,7 +92,31 @@ type encoder struct {
 }
 
 // Ask is of format.Asker.
-func (e *encoder) Ask() (string, error) { return e.reg.Takes(e.reg.Subject(), registry.JSON, e.text) }
+func (e *encoder) Ask() (string, error) { return e.reg.Takes(e.reg.Subject(), registry.JSON, e.text, e.differs) }
+
+// differs is which properties another schema has otherwise.
+func (e *encoder) differs(latest string) string {
+	var theirs, ours struct{ Properties map[string]any }
+	if err := json.Unmarshal([]byte(latest), &theirs); err != nil {
+		return err.Error()
+	}
+	if err := json.Unmarshal([]byte(e.text), &ours); err != nil {
+		return err.Error()
+	}
+	var names []string
+	for name, p := range theirs.Properties {
+		if !reflect.DeepEqual(p, ours.Properties[name]) {
+			names = append(names, "/properties/"+name)
+		}
+	}
+	for name := range ours.Properties {
+		if _, ok := theirs.Properties[name]; !ok {
+			names = append(names, "/properties/"+name)
+		}
+	}
+	slices.Sort(names)
+	return strings.Join(names, ", ")
+}
 
 // Append is of format.RowEncoder.
 func (e *encoder) Append(dst []byte, r *row.Row) ([]byte, error) {

@@ -175,6 +175,16 @@ func (e *encoder) Ask() (string, error) {
 	return e.ask()
 }
 
+// differs is what of the columns another schema of the subject has otherwise.
+func (c *confluent) differs(s format.RowSchema) func(string) string {
+	return func(latest string) string {
+		if _, err := c.compile(newEncoder(s), latest, s); err != nil {
+			return err.Error()
+		}
+		return "no column of the table"
+	}
+}
+
 // refused is an error of the schema that rows are written in.
 func refused(err error) error {
 	if err == nil || outside(err) {
@@ -373,7 +383,7 @@ func (c *confluent) encoder(s format.RowSchema) (*encoder, error) {
 		return nil, err
 	}
 	e.open = func(e *encoder) error { return c.register(e, m, c.text) }
-	e.ask = func() (string, error) { return c.reg.Takes(c.reg.Subject(), registry.Protobuf, c.text) }
+	e.ask = func() (string, error) { return c.reg.Takes(c.reg.Subject(), registry.Protobuf, c.text, c.differs(s)) }
 	return e, nil
 }
 

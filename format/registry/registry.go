@@ -228,8 +228,9 @@ func (c *Client) unregistered(subject, text string) error {
 }
 
 // Takes asks whether the registry would register a schema under a subject, and changes nothing there. It says what it found;
-// errors are those of Register.
-func (c *Client) Takes(subject string, kind sr.SchemaType, text string) (found string, err error) {
+// errors are those of Register. Of a registry that does not say why it would refuse a schema, differs is asked: it names what is
+// otherwise in the latest schema of the subject.
+func (c *Client) Takes(subject string, kind sr.SchemaType, text string, differs func(latest string) string) (found string, err error) {
 	schema := sr.Schema{Schema: text, Type: kind}
 	var got sr.CheckCompatibilityResult
 	err = c.try(func(ctx context.Context) (err error) {
@@ -250,9 +251,18 @@ func (c *Client) Takes(subject string, kind sr.SchemaType, text string) (found s
 	case err != nil:
 		return "", c.outside(fmt.Sprintf("compare the schema of the table with subject %s", subject), err)
 	case !c.lookOnly && !got.Is:
-		return "", &format.OutsideError{Err: &IncompatibleError{Subject: subject, Where: c.where, Reasons: c.reasons(subject, schema, "it does not say why")}, Final: true}
+		return "", &format.OutsideError{Err: &IncompatibleError{Subject: subject, Where: c.where, Reasons: c.reasons(subject, schema, c.ownReason(subject, differs))}, Final: true}
 	}
 	return "subject " + subject + " takes the schema", nil
+}
+
+// ownReason is why a schema is refused, as far as we can tell.
+func (c *Client) ownReason(subject string, differs func(latest string) string) string {
+	latest, ok, err := c.Latest(subject)
+	if err != nil || !ok {
+		return "it does not say why"
+	}
+	return "it does not say why; in its latest schema, id " + strconv.Itoa(latest.ID) + ", is otherwise: " + differs(latest.Text)
 }
 
 // IncompatibleError says that a registry refuses a schema, since it does not go with earlier ones of the subject.
