@@ -78,7 +78,7 @@ func (c *shellCall) load(defaults map[string]any) (*configs.Loaded, error) {
 	c.own.Bool("embedded", false, "use a broker in this process instead of a cluster; topics are made as statements name them")
 	c.own.String("init", "", "a file of statements to begin with, such as CREATE TABLE")
 	c.nameless = appName("sql-" + by())
-	all := map[string]any{"app.id": c.nameless}
+	all := map[string]any{"app.id": c.nameless, "log.level": "warn"} // results are what is to be seen
 	maps.Copy(all, defaults)
 	return configs.Load(configs.LoadOptions{Args: c.args, Environ: c.environ, Flags: c.own, Defaults: all})
 }
@@ -333,6 +333,9 @@ func (c *shellCall) insert(ctx context.Context, app *sql.App, config map[string]
 	}
 	_, _ = fmt.Fprintf(c.cmd.ErrOrStderr(), "running as app %s; Ctrl-C stops it\n", cfg.App.ID)
 	err = library.RunTopology(ctx, cfg.App.ID, app.Topology, cfg)
+	if err == nil && ctx.Err() == nil {
+		_, _ = fmt.Fprintln(c.cmd.ErrOrStderr(), "done: its inputs were read to their ends, and what it wrote is committed")
+	}
 	if nameless && c.broker == nil {
 		err = errors.Join(err, c.remove(context.WithoutCancel(ctx), cfg))
 	}

@@ -32,6 +32,9 @@ func TestShellInsertsAndAsks(t *testing.T) {
 	if code := Run(t.Context(), Options{}, args, nil, &out, &errs); code != 0 {
 		t.Fatalf("exit code %d: %s", code, errs.String())
 	}
+	if !strings.Contains(errs.String(), "done: its inputs were read to their ends") || strings.Contains(errs.String(), "level=INFO") {
+		t.Errorf("of INSERTs is said:\n%s", errs.String())
+	}
 	for _, want := range []string{`{"who":"ann","n":2,"top":3}`, `{"who":null,"n":1,"top":9007199254740993}`, `{"all_of_them":3}`} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("the result has no %s:\n%s", want, out.String())
@@ -61,6 +64,7 @@ func TestShellTellsWhatIsWrong(t *testing.T) {
 		want string
 	}{
 		{[]string{"sql", "-e", "SELECT x;"}, exitFailed, "E2103"},
+		{[]string{"sql", "-e", "CREATE TABLE t (a INT) WITH ('connector' = 'datagen');\n\\d"}, exitFailed, "commands of the interactive shell"},
 		{[]string{"sql", "--format", "xml"}, exitUsage, "table, csv or json"},
 		{[]string{"sql", "/no/such/file.sql"}, exitFailed, "no such file"},
 		{[]string{"sql", "--brokers", "127.0.0.1:1", "--request.timeout", "1s", "-e", ordersTable + " SELECT * FROM orders;"}, exitFailed, "127.0.0.1:1"},

@@ -96,7 +96,11 @@ func (s *Shell) Script(ctx context.Context, name, text string) error {
 	src := diag.NewSource(name, text)
 	script, errs := parse.Script(src, s.o.SQL.Env)
 	if errs.Err() != nil {
-		return s.failed(errs)
+		err := s.failed(errs)
+		if strings.HasPrefix(text, "\\") || strings.Contains(text, "\n\\") {
+			s.say(`lines that begin with \ are commands of the interactive shell; elsewhere there are SHOW TABLES, DESCRIBE and SET`)
+		}
+		return err
 	}
 	for _, stmt := range script.Stmts {
 		began := time.Now()
