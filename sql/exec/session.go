@@ -214,7 +214,7 @@ func (o *sessions) end(at int64, g statestore.Group, k string) error {
 	return nil
 }
 
-// sessionAgg is PWindowAgg over sessions.
+// sessionAgg is PWindowAgg over sessions whose aggregates need the rows; see mergedSessions for the others.
 type sessionAgg struct {
 	*sessions
 	n      *rel.PWindowAgg
@@ -228,16 +228,20 @@ type sessionAgg struct {
 
 func newSessionAgg(n *rel.PWindowAgg, c Context) (Operator, error) {
 	in := rel.Layout(n.In[0])
+	keys := keysOf(row.NewKeyEncoder(in, n.Groups...), in, n.Groups).(rowKeys)
+	g, err := newGroups(memoryOnly{c}, in, n.Aggs, false, keys, rel.Layout(n), len(n.Groups), 0)
+	if err != nil {
+		return nil, err
+	}
+	if mergesSessions(n, g) {
+		return newMergedSessions(n, c, g)
+	}
 	core, err := newSessions(c, n.Spec, in, n.Groups)
 	if err != nil {
 		return nil, err
 	}
-	o := &sessionAgg{sessions: core, n: n, out: rel.Layout(n)}
-	keys := keysOf(core.keys, in, n.Groups).(rowKeys)
-	o.ofKey, o.keyRow, o.result = keys.layout, keys.layout.New(), o.out.New()
-	if o.groups, err = newGroups(memoryOnly{c}, in, n.Aggs, false, keys, o.out, len(n.Groups), 0); err != nil {
-		return nil, err
-	}
+	o := &sessionAgg{sessions: core, n: n, out: rel.Layout(n), groups: g, ofKey: keys.layout, keyRow: keys.layout.New()}
+	o.result = o.out.New()
 	core.done = o.done
 	return o, nil
 }
