@@ -70,6 +70,8 @@ type Traits struct {
 	// Keyed are ordinals of the table's columns: its records lie on partitions by them, written as Kafka's default
 	// partitioner sees them. nil = no promise.
 	Keyed []int
+	// KeyForm says how their key is written: where it is the same, equal values have equal keys.
+	KeyForm string
 }
 
 // Unused is an option that has no effect, or several, and why, in a clause.

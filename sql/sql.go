@@ -169,7 +169,7 @@ func (s *Session) traits(t *catalog.Table) (plan.Traits, *diag.Error) {
 	if err != nil {
 		return plan.Traits{}, asDiag(err)
 	}
-	return plan.Traits{Reads: tr.Reads, Writes: tr.Writes, Lookup: tr.CanLookup, Keyed: tr.Keyed}, nil
+	return plan.Traits{Reads: tr.Reads, Writes: tr.Writes, Lookup: tr.CanLookup, Keyed: tr.Keyed, KeyForm: tr.KeyForm}, nil
 }
 
 func asDiag(err error) *diag.Error {

@@ -17,11 +17,19 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files anew")
 
-// traits are what the planner is told of a table: it reads new rows, and takes changes unless it has the option 'append'.
+// traits are what the planner is told of a table: it reads new rows, and takes changes unless it has the option 'append'. Its
+// records lie on partitions by the column of the option 'keyed', with keys that are written by their type.
 func traits(t *catalog.Table) (plan.Traits, *diag.Error) {
 	tr := plan.Traits{Writes: catalog.Upsert, Lookup: true}
 	if _, ok := t.Option("append"); ok {
 		tr.Writes = catalog.Append
+	}
+	if _, ok := t.Option("upsert"); ok {
+		tr.Reads = catalog.Upsert
+	}
+	if name, ok := t.Option("keyed"); ok {
+		c := t.Column(name)
+		tr.Keyed, tr.KeyForm = []int{c}, t.Columns[c].Type.Plain().String()
 	}
 	return tr, nil
 }

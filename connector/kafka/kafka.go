@@ -57,6 +57,9 @@ func (k *kafka) Traits(t connector.Table) (connector.Traits, error) {
 	}
 	tr := connector.Traits{CanRead: true, CanWrite: x.pattern == nil && len(x.topics) == 1, Keyed: x.keyed,
 		Unused: append(connector.NoEffect(t.Options, k.options()), noEffect(x.o.Prefixed("properties."))...)}
+	if x.keyed != nil {
+		tr.KeyForm = x.keyForm()
+	}
 	switch {
 	case k.upsert:
 		tr.Reads, tr.Writes = catalog.Upsert, catalog.Upsert

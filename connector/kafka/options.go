@@ -59,13 +59,13 @@ func (k *kafka) options() []format.Option {
 			opt("value.format", format.Text, "", "The format of values."),
 			opt("key.format", format.Text, "", "The format of keys; with key.fields."),
 			opt("key.fields", format.List, "", "The columns that are the record's key, with ; between them."),
-			opt("partitioned-by", format.Enum, "", "key promises that records lie on partitions by their key as Kafka's default partitioner puts them (murmur2). It is noted, and plans do not make use of it yet. Not in Flink.", "key"),
 			opt("scan.startup.mode", format.Enum, "group-offsets", "Where reading begins at the first start of the app: at the first record; behind the last; at the offsets that properties.group.id has committed, and without one as properties.auto.offset.reset says; at the first record of scan.startup.timestamp-millis or later; at scan.startup.specific-offsets. Later starts go on where the app was.", "earliest-offset", "latest-offset", "group-offsets", "timestamp", "specific-offsets"),
 			opt("scan.startup.timestamp-millis", format.Integer, "", "The time of scan.startup.mode timestamp, in ms since 1970."),
 			opt("scan.startup.specific-offsets", format.Text, "", "The offsets of scan.startup.mode specific-offsets: partition:0,offset:42;partition:1,offset:300. Other partitions begin at their first record."),
 			opt("sink.partitioner", format.Text, "default", "Where records go: default (by the hash of the key as Kafka's default partitioner has it; without a key to the partition that the row came from), fixed (each subtask writes to one partition), or round-robin."))
 	}
 	return append(o,
+		opt("partitioned-by", format.Enum, "", "key promises that records lie on partitions by their key as Kafka's default partitioner puts them (murmur2), and that equal values of the columns of the key are always written as the same bytes. Operators by these columns then need no repartition topic. A record that lies elsewhere stops the app. Not in Flink.", "key"),
 		opt("key.fields-prefix", format.Text, "", "A prefix of the names of the key's columns, which the fields of the key do not have; for tables whose key and value have fields of the same name. With value.fields-include EXCEPT_KEY."),
 		opt("value.fields-include", format.Enum, "ALL", "Whether the value has the columns of the key too (ALL), or only the others (EXCEPT_KEY).", "ALL", "EXCEPT_KEY"))
 }
@@ -247,7 +247,7 @@ func (x *table) readColumns() error {
 		}
 		x.key.columns, x.key.names = append(x.key.columns, c), append(x.key.names, name)
 	}
-	if x.upsert {
+	if x.upsert && x.o.Text("partitioned-by") == "key" {
 		x.keyed = keys
 	}
 	for c := range x.Table.Table.Columns {
@@ -363,4 +363,28 @@ func parseOffsets(text string) (map[int32]int64, error) {
 		return nil, errors.New("it names no partition")
 	}
 	return offsets, nil
+}
+
+// keyForm says how the keys of records are written: equal values have equal keys in all tables of one form. Of formats with
+// schemas that is not known before records are read, and the form is the table's own.
+func (x *table) keyForm() string {
+	name := x.o.Text("key.format")
+	form := []string{name}
+	switch name {
+	case "raw", "json", "csv":
+	default:
+		form = append(form, x.Table.Path.String())
+	}
+	for i, c := range x.key.columns {
+		if name != "raw" {
+			form = append(form, x.key.names[i])
+		}
+		form = append(form, x.Table.Table.Columns[c].Type.Plain().String())
+	}
+	for _, o := range slices.Sorted(maps.Keys(x.Table.Options)) {
+		if strings.HasPrefix(o, "key.") && !strings.HasPrefix(o, "key.fields") {
+			form = append(form, o, x.Table.Options[o])
+		}
+	}
+	return strings.Join(form, " ")
 }

@@ -120,3 +120,40 @@ func TestSpec(t *testing.T) {
 		}
 	}
 }
+
+// TestPartitionedBy: operators by the key of topics that are declared so need no exchange; a join of two topics needs none if
+// their keys are written in the same way.
+func TestPartitionedBy(t *testing.T) {
+	a := `CREATE TABLE a (id BIGINT, v STRING) WITH ('connector' = 'kafka', 'topic' = 'a', 'format' = 'json', 'key.fields' = 'id', 'partitioned-by' = 'key', 'scan.startup.mode' = 'earliest-offset', 'key.format' = %);`
+	b := `CREATE TABLE b (id BIGINT, w STRING, PRIMARY KEY (id) NOT ENFORCED) WITH ('connector' = 'upsert-kafka', 'topic' = 'b', 'value.format' = 'json', 'key.format' = 'json'%);`
+	out := `CREATE TABLE o (id BIGINT, v STRING, PRIMARY KEY (id, v) NOT ENFORCED) WITH ('connector' = 'upsert-kafka', 'topic' = 'o', 'value.format' = 'json', 'key.format' = 'json');`
+	join, group := "INSERT INTO o SELECT a.id, w FROM a JOIN b ON a.id = b.id;", "INSERT INTO o SELECT id, MAX(v) FROM a GROUP BY id;"
+	declared := ", 'partitioned-by' = 'key'"
+	for _, c := range []struct {
+		key, upsert, query string
+		exchanges          int
+	}{
+		{"'json'", declared, join, 0},
+		{"'json', 'key.json.encode.ignore-null-fields' = 'true'", declared, join, 2},
+		{"'json'", "", join, 2}, // of the upsert table by its key, which the join wants too, and of the other
+		{"'json'", "", group, 0},
+	} {
+		app, err := plan(strings.ReplaceAll(a, "%", c.key) + strings.ReplaceAll(b, "%", c.upsert) + out + c.query)
+		if err != nil {
+			t.Fatal(err)
+		}
+		topology, err := app.Topology.Plan()
+		must(t, err)
+		n := 0
+		for _, sub := range topology.Subs {
+			for _, in := range sub.Inputs {
+				if in.Internal {
+					n++
+				}
+			}
+		}
+		if n != c.exchanges {
+			t.Errorf("keys as %s, upsert table%s: %d exchanges, want %d for %s", c.key, c.upsert, n, c.exchanges, c.query)
+		}
+	}
+}

@@ -59,6 +59,7 @@ type compiler struct {
 	// readers are the tables of each topic that is read; common are the topics that several read.
 	readers map[string][]*reading
 	common  map[string]processor.Stream[*common]
+	routed  map[string]bool // by table: see rel.PScan.Routed
 	ids     map[string]int
 	late    map[*rel.PLateRows]*lateTable
 	carries map[rel.Physical][]*lateTable // by exchange and lookup join
@@ -84,7 +85,7 @@ func Plan(p *rel.Plan, o Options) (*App, error) {
 		o.BadInput = processor.Fail
 	}
 	c := &compiler{o: o, top: processor.New(processor.Defaults{BadInput: o.BadInput}), nodes: map[rel.Physical]stream{},
-		scans: map[string][]*rel.PScan{}, fields: usedFields{}, merged: map[string]*rel.PScan{}, readings: map[*rel.PScan]*reading{}, readers: map[string][]*reading{},
+		scans: map[string][]*rel.PScan{}, routed: map[string]bool{}, fields: usedFields{}, merged: map[string]*rel.PScan{}, readings: map[*rel.PScan]*reading{}, readers: map[string][]*reading{},
 		common: map[string]processor.Stream[*common]{}, ids: map[string]int{}, settings: map[string]string{}, settled: map[string]*catalog.Table{}}
 	if err := c.readScans(p); err != nil {
 		return nil, err

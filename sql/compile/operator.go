@@ -20,6 +20,9 @@ func (c *compiler) operator(n rel.Physical, ins []flow) (stream, error) {
 	var failed error
 	s := processor.Transform(ins, c.id(n, "op"), func(ctx *context) {
 		o := &opContext{ctx: ctx, env: c.envOf(ctx), carried: carriedOf(ctx)}
+		if in := n.Common().In; len(in) > 0 && in[0].Common().Dist.Topic != "" {
+			o.routed = routedOf(ctx)
+		}
 		op, err := exec.New(n, o)
 		if err != nil {
 			failed = err
@@ -65,6 +68,17 @@ type opContext struct {
 	ctx     *context
 	env     *fn.Env
 	carried *carried
+	routed  *routed // of operators whose rows lie together as in their topic
+}
+
+// routed is the key group of the record, or of the key, of which a subtask processes what came of it. State of a topic's keys
+// lies by it, as their records do.
+type routed struct{ group statestore.Group }
+
+type routedKey struct{}
+
+func routedOf(s processor.SubtaskScope) *routed {
+	return processor.Shared(s, routedKey{}, func() *routed { return &routed{} })
 }
 
 func (o *opContext) Store(s exec.StoreSpec) (statestore.Spec, bool) {
@@ -85,7 +99,12 @@ func (o *opContext) Emit(r *row.Row) error {
 	return err
 }
 
-func (o *opContext) Group(key []byte) statestore.Group { return processor.KeyGroup(key) }
+func (o *opContext) Group(key []byte) statestore.Group {
+	if o.routed != nil {
+		return o.routed.group
+	}
+	return processor.KeyGroup(key)
+}
 
 func (o *opContext) Watermark() int64 { return o.ctx.Watermark() }
 
@@ -94,6 +113,9 @@ func (o *opContext) Due(at int64) { o.ctx.Due(at) }
 func (o *opContext) DueProcessing(at int64) { o.ctx.DueProcessing(at) }
 
 func (o *opContext) Atomic(g statestore.Group, at int64, key []byte, f func() error) error {
+	if o.routed != nil {
+		o.routed.group = g
+	}
 	return o.ctx.Atomic(g, at, key, f)
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/millrace-stream/millrace/sql/expr"
 	"github.com/millrace-stream/millrace/sql/fn"
 	"github.com/millrace-stream/millrace/sql/rel"
+	"github.com/millrace-stream/millrace/statestore"
 )
 
 // readScans finds the scans of each table, and the tables of each topic: a topic is read once, whatever a plan reads of it.
@@ -30,6 +31,7 @@ func (c *compiler) readScans(p *rel.Plan) error {
 			if scan, ok := n.(*rel.PScan); ok {
 				c.fields.scan(scan)
 				key := tableKey(scan)
+				c.routed[key] = c.routed[key] || scan.Routed
 				if c.scans[key] == nil {
 					order = append(order, scan)
 				}
@@ -249,6 +251,9 @@ func (c *compiler) decoder(ctx *processor.SubtaskContext, r *reading) (*scanDeco
 		return nil, err
 	}
 	c.watch(d, r)
+	if c.routed[tableKey(r.scan)] {
+		d.route, d.routed = ctx.Routed, routedOf(ctx)
+	}
 	d.now = ctx.Now
 	d.in, err = r.source.Open(ctx)
 	return d, err
@@ -281,6 +286,11 @@ type scanDecoder struct {
 	mark      int64
 	highest   int64                    // watermark since the start
 	watch     func(time, before int64) // Options.Watch
+
+	key     []byte // of the record
+	keyless bool
+	route   func(key []byte) (statestore.Group, error)
+	routed  *routed
 }
 
 func newScan(n *rel.PScan, layout *row.Layout, env *fn.Env) (*scanDecoder, error) {
@@ -332,6 +342,10 @@ func (d *scanDecoder) Decode(r *processor.SourceRecord) (int64, error) {
 	if r.Timestamp < 0 {
 		d.timestamp = processor.NoTime
 	}
+	if d.route != nil {
+		d.key = append(d.key[:0], r.Key...)
+		d.keyless = r.Key == nil
+	}
 	if err := d.in.Decode(r, d.next); err != nil {
 		return 0, err
 	}
@@ -360,7 +374,16 @@ func (d *scanDecoder) timeOf(r *row.Row) int64 {
 }
 
 // Run is of processor.Decoder.
-func (d *scanDecoder) Run(emit func(r *row.Row) error) error {
+func (d *scanDecoder) Run(emit func(r *row.Row) error) (err error) {
+	if d.route != nil && d.used > 0 {
+		key := d.key
+		if d.keyless {
+			key = nil
+		}
+		if d.routed.group, err = d.route(key); err != nil {
+			return err
+		}
+	}
 	for _, r := range d.rows[:d.used] {
 		for _, f := range d.computed {
 			f(r, r)

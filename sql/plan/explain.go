@@ -113,7 +113,11 @@ func dist(n rel.Physical) string {
 		for _, c := range d.Keys {
 			names = append(names, n.Schema().Names[c])
 		}
-		return "keyed(" + strings.Join(names, ", ") + ")"
+		by := ""
+		if d.Topic != "" {
+			by = " by the topic"
+		}
+		return "keyed(" + strings.Join(names, ", ") + ")" + by
 	}
 	return ""
 }

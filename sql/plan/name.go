@@ -107,6 +107,9 @@ func (f *fingerprints) walk(n rel.Physical) string {
 	kind, meaning := meaningOf(n)
 	var b strings.Builder
 	b.WriteString(kind + "|" + meaning)
+	if _, keyed := demand(n); keyed && n.Common().In != nil && n.Common().In[0].Common().Dist.Topic != "" {
+		b.WriteString("|by the topic") // its state lies on other subtasks
+	}
 	for _, in := range n.Common().In {
 		b.WriteString("|" + f.walk(in))
 	}

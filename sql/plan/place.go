@@ -18,6 +18,8 @@ func (p *planner) place(plan *rel.Plan) {
 		if s.Key != nil && s.In[0].Common().Kinds != rel.Inserts {
 			if d := s.In[0].Common().Dist; d.Kind != rel.SingleDist && !(d.Kind == rel.KeyedDist && subset(d.Keys, s.Key)) {
 				s.In[0] = p.exchange(s.In[0], s.Key)
+			} else {
+				relied(s.In[0])
 			}
 		}
 	}
@@ -36,19 +38,29 @@ func (p *planner) placed(n rel.Physical, done map[rel.Physical]rel.Physical) rel
 	if len(ph.In) > 0 {
 		first = ph.In[0].Common().Dist
 	}
-	if _, ok := n.(*rel.PUnion); ok {
+	switch n := n.(type) {
+	case *rel.PUnion:
 		p.untangle(ph.In)
+	case *rel.PScan:
+		ph.Dist = p.inTopic(n)
+		return n
 	}
 	switch want, keyed := demand(n); {
 	case keyed && len(ph.In) == 0: // constants, in the only subtask of their own
 		ph.Dist = rel.Distribution{Kind: rel.SingleDist}
 	case !keyed: // as the input lies
 		ph.Dist = kept(n, first)
+	case len(ph.In) == 2 && aligned(ph.In, want):
+		relied(ph.In[0])
+		relied(ph.In[1])
+		ph.Dist = kept(n, first)
 	default:
 		for i := range ph.In {
 			in := ph.In[i]
 			if ph.In[i] = p.together(ph.In, i, want); ph.In[i] != in {
 				p.twoPhase(n, in)
+			} else {
+				relied(in)
 			}
 		}
 		ph.Dist = kept(n, ph.In[0].Common().Dist)
@@ -68,10 +80,59 @@ func (p *planner) together(ins []rel.Physical, i int, want [][]int) rel.Physical
 		}
 	case len(ins) == 1 && d.Kind == rel.KeyedDist && len(d.Keys) > 0 && subset(d.Keys, keys):
 		return in
-	case len(ins) == 2 && d.Kind == rel.KeyedDist && slices.Equal(d.Keys, keys):
+	case len(ins) == 2 && d.Kind == rel.KeyedDist && d.Topic == "" && slices.Equal(d.Keys, keys):
 		return in
 	}
 	return p.exchange(in, keys)
+}
+
+// aligned says whether the rows of two inputs that match lie on one subtask since their topics have equal keys: these are
+// among the columns that must be equal, at the same places.
+func aligned(ins []rel.Physical, want [][]int) bool {
+	l, r := ins[0].Common().Dist, ins[1].Common().Dist
+	if l.Topic == "" || l.Topic != r.Topic || len(l.Keys) != len(r.Keys) {
+		return false
+	}
+	for i, k := range l.Keys {
+		pair := func(at int) bool { return want[0][at] == k && want[1][at] == r.Keys[i] }
+		if !slices.ContainsFunc(count(len(want[0])), pair) {
+			return false
+		}
+	}
+	return true
+}
+
+// relied notes at the tables below a node, up to the next exchanges, that their records must lie where their keys say.
+func relied(n rel.Physical) {
+	if n.Common().Dist.Topic == "" {
+		return
+	}
+	if s, ok := n.(*rel.PScan); ok {
+		s.Routed = true
+	}
+	for _, in := range n.Common().In {
+		relied(in)
+	}
+}
+
+// inTopic is how the rows of a table lie if its records are on partitions by columns that are read.
+func (p *planner) inTopic(n *rel.PScan) rel.Distribution {
+	if p.opts.Table == nil || p.without("elideExchange") {
+		return rel.Distribution{}
+	}
+	t, err := p.opts.Table(n.Table)
+	if err != nil || len(t.Keyed) == 0 {
+		return rel.Distribution{}
+	}
+	d := rel.Distribution{Kind: rel.KeyedDist, Topic: t.KeyForm}
+	for _, c := range t.Keyed {
+		i := slices.Index(n.Columns, c)
+		if i < 0 {
+			return rel.Distribution{}
+		}
+		d.Keys = append(d.Keys, i)
+	}
+	return d
 }
 
 // untangle exchanges inputs of a union whose tables another input reads through an exchange: without one of its own the
@@ -168,7 +229,7 @@ func kept(n rel.Physical, d rel.Distribution) rel.Distribution {
 		return d
 	}
 	move := func(to func(c int) int) rel.Distribution {
-		out := rel.Distribution{Kind: rel.KeyedDist}
+		out := rel.Distribution{Kind: rel.KeyedDist, Topic: d.Topic}
 		for _, c := range d.Keys {
 			t := to(c)
 			if t < 0 {
@@ -191,7 +252,7 @@ func kept(n rel.Physical, d rel.Distribution) rel.Distribution {
 		return move(func(c int) int { return slices.Index(n.Partition, c) })
 	case *rel.PUnion:
 		for _, in := range n.In[1:] {
-			if o := in.Common().Dist; o.Kind != d.Kind || !slices.Equal(o.Keys, d.Keys) {
+			if o := in.Common().Dist; o.Kind != d.Kind || o.Topic != d.Topic || !slices.Equal(o.Keys, d.Keys) {
 				return rel.Distribution{}
 			}
 		}

@@ -30,8 +30,10 @@ type Traits struct {
 	Writes catalog.Changes
 	// Lookup: it can be asked by key (FOR SYSTEM_TIME AS OF a processing time).
 	Lookup bool
-	// Keyed: its records lie on partitions by these columns, as Kafka's default partitioner puts them.
+	// Keyed: its records lie on partitions by these columns, ordinals of the table, as Kafka's default partitioner puts them.
 	Keyed []int
+	// KeyForm says how the keys of its records are written: equal values have equal keys in all tables of one form.
+	KeyForm string
 }
 
 // Script plans the sinks of a script: one app.

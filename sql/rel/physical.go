@@ -42,6 +42,9 @@ const (
 type Distribution struct {
 	Kind DistKind
 	Keys []int // columns
+	// Topic: they lie so in the topic that is read. It says how its keys are written: rows of two topics with equal keys are on
+	// one subtask if it is the same. "" = an exchange has put them there.
+	Topic string
 }
 
 // Traits of a physical node, set by the rules of phase 6 and 7.
@@ -100,6 +103,8 @@ type (
 		FromSource   bool // SOURCE_WATERMARK()
 		Changes      catalog.Changes
 		LateRowTable string // 'late-records'
+		// Routed: an operator needs that records lie on the partitions of their keys, which is checked.
+		Routed bool
 	}
 	// PLateRows is LateRows.
 	PLateRows struct {

@@ -262,9 +262,12 @@ func (p *PSink) WithChildren(in []Node) Node {
 
 // String is of Node.
 func (p *PScan) String() string {
-	wm, rt := "", ""
+	wm, rt, routed := "", "", ""
 	if p.Rowtime >= 0 {
 		rt = columnName(&p.Out, p.Rowtime)
+	}
+	if p.Routed {
+		routed = "key"
 	}
 	if p.FromSource {
 		wm = "from the source"
@@ -273,7 +276,7 @@ func (p *PScan) String() string {
 		wm = Text(p.Watermark)
 	}
 	return line("Scan "+p.Table.Path.String(), "columns "+tableColumns(p.Table, p.Columns), part("computed", Texts(p.Computed)),
-		part("time", rt), part("watermark", wm), part("late to", p.LateRowTable))
+		part("time", rt), part("watermark", wm), part("late to", p.LateRowTable), part("partitioned by", routed))
 }
 
 // String is of Node.

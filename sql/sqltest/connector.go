@@ -57,7 +57,20 @@ func (c *lines) Traits(t connector.Table) (connector.Traits, error) {
 	if t.Options["format"] == "debezium-json" {
 		tr.Reads = catalog.Retract
 	}
+	for _, name := range keyFields(t.Options) {
+		c := t.Column(name)
+		tr.Keyed = append(tr.Keyed, c)
+		tr.KeyForm += t.Table.Columns[c].Type.Plain().String() + " "
+	}
 	return tr, nil
+}
+
+// keyFields are the columns by which the lines of a table lie on partitions: its option 'partitioned-by', with commas.
+func keyFields(options map[string]string) []string {
+	if options["partitioned-by"] == "" {
+		return nil
+	}
+	return strings.Split(options["partitioned-by"], ",")
 }
 
 func (c *lines) Source(t connector.Table) (*connector.Source, error) {

@@ -394,8 +394,27 @@ func (r *runner) hand(d *drive.Driver, topic string, l Line, turn map[string]int
 		if l.Kind != row.Insert {
 			rec.Headers = []record.Header{{Key: kindHeader, Value: []byte(l.Kind.String())}}
 		}
+		if t := r.s.Store.Table(pathOf(l.Table)); t != nil && keyFields(t.Options) != nil {
+			rec.Key = keyOf(l, keyFields(t.Options))
+			if t.Options["misplaced"] == "" {
+				p = int(format.Partition(rec.Key, int32(d.PartitionsOf(topic))))
+			}
+		}
 		d.Produce(topic, p, rec)
 	}
+}
+
+// keyOf is the key of the record of a line: the values of fields.
+func keyOf(l Line, fields []string) []byte {
+	obj, err := parseObject([]byte(l.Text))
+	if err != nil {
+		return nil
+	}
+	var key []byte
+	for _, f := range fields {
+		key = fmt.Appendf(key, "%v|", obj[f])
+	}
+	return key
 }
 
 // deal finds a partition for a line that names none: rows of one key, or equal rows, of a table with changes lie together.

@@ -469,7 +469,11 @@ func (r *testRun) insert(s *Step) error {
 		} else if n > 1 {
 			p = i % n
 		}
-		r.d.Produce(topic, p, rowRecord(t, full, r.d.Now))
+		rec := rowRecord(t, full, r.d.Now)
+		if keys != nil {
+			rec.Key = keys(full)
+		}
+		r.d.Produce(topic, p, rec)
 		if r.mode != Parallel {
 			r.settle()
 			r.restart()
