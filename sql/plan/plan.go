@@ -22,6 +22,9 @@ type Options struct {
 	Exchange bool
 	// Without switches optional rules off, by name: results must not change. For tests.
 	Without map[string]bool
+	// Trace is told of each rule of the stage Rewrite, and of the stages Choose and Place by their names, what was before and
+	// after it, as text. For tests.
+	Trace func(name, before, after string)
 }
 
 // Traits is what a table's connector and format can do.
@@ -45,11 +48,18 @@ func Script(sinks []*rel.Sink, opts Options) (*rel.Plan, []*diag.Error) {
 			out.Sinks = append(out.Sinks, phys)
 		}
 	}
+	chosen := ""
+	if opts.Trace != nil {
+		chosen = Text(out)
+	}
 	if len(p.errs) > 0 {
 		return nil, p.errs
 	}
 	if opts.Exchange {
 		p.place(out)
+		if opts.Trace != nil {
+			opts.Trace(string(Place), chosen, Text(out))
+		}
 	}
 	p.name(out)
 	p.preflight(out)

@@ -10,15 +10,19 @@ import (
 // rewrite brings a logical plan into the form that operators are chosen for: no subqueries, conditions where they belong,
 // no column that nobody reads.
 func (p *planner) rewrite(n rel.Node) rel.Node {
-	n = p.decorrelate(n)
-	if n == nil {
-		return nil
+	for _, r := range Rules() {
+		if r.rewrite == nil || r.Optional && p.without(r.Name) {
+			continue
+		}
+		before := n
+		if n = r.rewrite(p, n); n == nil {
+			return nil
+		}
+		if p.opts.Trace != nil {
+			p.opts.Trace(r.Name, rel.Tree(before), rel.Tree(n))
+		}
 	}
-	n = pushFilters(n)
-	if p.without("pruneColumns") {
-		return n
-	}
-	return p.prune(n)
+	return n
 }
 
 // children rebuilds a node with f of each child.

@@ -71,5 +71,8 @@ func (p *planner) sink(n *rel.Sink) *rel.PSink {
 	p.info[out] = &info{alive: p.info[in].alive}
 	p.form(in, want)
 	out.Form = want
+	if p.opts.Trace != nil {
+		p.opts.Trace(string(Choose), rel.Tree(logical), Text(&rel.Plan{Sinks: []*rel.PSink{out}}))
+	}
 	return out
 }

@@ -1,0 +1,2 @@
+CREATE TABLE bid (auction BIGINT, bidder BIGINT, price BIGINT, channel STRING, ts TIMESTAMP(3), pt AS PROCTIME(), WATERMARK FOR ts AS ts - INTERVAL '4' SECOND);
+SELECT auction, price FROM bid ORDER BY price DESC LIMIT 3;

@@ -1,0 +1,3 @@
+CREATE TABLE bid (auction BIGINT, bidder BIGINT, price BIGINT, channel STRING, ts TIMESTAMP(3), pt AS PROCTIME(), WATERMARK FOR ts AS ts - INTERVAL '4' SECOND);
+CREATE TABLE counts (n BIGINT, auction BIGINT, PRIMARY KEY (n) NOT ENFORCED);
+INSERT INTO counts SELECT COUNT(*), auction FROM bid GROUP BY auction;
