@@ -28,8 +28,7 @@ type cache[V any] struct {
 	probe    []byte // scratch: a padded key
 	index    []uint32
 	old      []uint32 // the index before it, until all of it was moved; nil: it was
-	oldFirst uint32   // a free slot of old, where moving began
-	oldMoved uint32   // slots of old behind it that were moved
+	moved    int      // slots of old that were moved
 	pages    []*[pageSize]entry[V]
 	sizes    [][]uint32 // encoded sizes, of values with pointers
 	encs     [][][]byte // encoded forms, of values of class encoded
@@ -323,36 +322,24 @@ func (c *cache[V]) link(i, h uint32) {
 	c.index[pos] = h&^mask | (i + 1)
 }
 
-// smallIndex is the number of slots of an index that is moved at once.
-const smallIndex = 256
-
 // grow makes a larger index, and leaves the entries in the old one: upkeep moves them.
 func (c *cache[V]) grow() {
-	c.moveIndex(len(c.old)) // there is nothing left to move, or the old one is small
-	c.old, c.index = c.index, make([]uint32, max(16, 2*len(c.index)))
-	c.oldFirst, c.oldMoved = 0, 0
-	if len(c.old) <= smallIndex {
-		c.moveIndex(len(c.old))
-		return
-	}
-	for c.old[c.oldFirst] != 0 {
-		c.oldFirst++
-	}
+	c.old, c.moved = c.index, 0
+	c.index = make([]uint32, max(16, 2*len(c.index)))
 }
 
 // moveIndex moves what is in the next n slots of the old index, and on to a free slot: what probing for a key passes is
-// moved all at once or not at all.
+// moved all at once or not at all. (What began before the first slot, at the end, is found from there as long as it is there.)
 func (c *cache[V]) moveIndex(n int) {
 	mask := uint32(len(c.old) - 1)
-	for ; int(c.oldMoved) < len(c.old); c.oldMoved++ {
-		pos := (c.oldFirst + c.oldMoved) & mask
-		slot := c.old[pos]
+	for ; c.moved < len(c.old); c.moved++ {
+		slot := c.old[c.moved]
 		if slot == 0 && n <= 0 {
 			return
 		}
 		n--
 		if slot != 0 {
-			c.old[pos] = 0
+			c.old[c.moved] = 0
 			i := slot&mask - 1
 			c.link(i, c.hashOf(c.at(i)))
 		}

@@ -158,3 +158,68 @@ func (u *upkeep) end() {
 		u.t.Errorf("%d entries, want %d, or values differ", len(got), len(u.want))
 	}
 }
+
+// TestUpkeepEnds: inserts alone fill a larger index, and removals alone move long keys together, again and again.
+func TestUpkeepEnds(t *testing.T) {
+	s := statestore.NewState(memstore.New(), statestore.StateOptions{CacheBytes: 1 << 30})
+	tab := newTable[named](t, s, "t")
+	prefix := strings.Repeat("q", 40)
+	began, epoch := 0, uint64(0)
+	for round := range 3 {
+		for i := range 20_000 {
+			s.Begin()
+			tab.Set(1, fmt.Sprint(prefix, i), named{"n", int32(i)})
+			s.End()
+			switch index, _ := tab.Upkeep(); {
+			case !index:
+				began = i
+			case i-began > 20_000/8:
+				t.Fatalf("round %d: an index is being filled since %d inserts", round, i-began)
+			}
+		}
+		epoch++
+		commitAll(t, s, epoch)
+		for i := range 20_000 {
+			if i%10 > 0 {
+				s.Begin()
+				tab.Delete(1, fmt.Sprint(prefix, (i*7)%20_000))
+				s.End()
+			}
+			if i%1000 == 999 {
+				epoch++
+				commitAll(t, s, epoch)
+			}
+		}
+		if err := tab.Check(); err != nil {
+			t.Fatal(err)
+		}
+		if n, want := tab.KeyBytes(), 2_000*50*3/2+3*64<<10; n > want {
+			t.Errorf("round %d: 2,000 keys of 50 bytes take %d bytes, want at most %d", round, n, want)
+		}
+	}
+}
+
+// TestWindowsAreReused: a window that takes the place of one that was dropped, at any point of its growth, has nothing of it.
+func TestWindowsAreReused(t *testing.T) {
+	s := statestore.NewState(memstore.New(), statestore.StateOptions{})
+	w := must[*statestore.Windows[string, total]](t)(statestore.NewWindows(s, spec("w", statestore.KindWindows), keyOf[string](t), codecOf[total](t)))
+	prefix := strings.Repeat("q", 40)
+	for n := range 120 {
+		end := int64(n + 1)
+		s.Begin()
+		for i := range n {
+			if v, existed := w.Update(end, 1, fmt.Sprint(prefix[:i%40], i)); existed || v.n != 0 {
+				t.Fatalf("window %d has key %d: %v", n, i, *v)
+			}
+		}
+		for i := n; i < 130; i++ {
+			if v := w.Get(end, 1, fmt.Sprint(prefix[:i%40], i)); v != nil {
+				t.Fatalf("window %d has key %d: %v", n, i, *v)
+			}
+		}
+		w.Drop(end)
+		s.End()
+		s.Seal(uint64(end))
+		s.Committed()
+	}
+}

@@ -236,6 +236,9 @@ func TestEvictionKeepsToItsRoom(t *testing.T) {
 	if n := tab.KeyBytes(); n > room {
 		t.Errorf("the keys take %d bytes of %d", n, room)
 	}
+	if err := tab.Check(); err != nil {
+		t.Error(err)
+	}
 	store.gets = 0
 	for i := 0; i < 20_000; i += 7 {
 		s.Begin()
