@@ -16,21 +16,10 @@ import (
 	"github.com/twmb/franz-go/pkg/sr/srfake"
 
 	"github.com/millrace-stream/millrace/format"
+	"github.com/millrace-stream/millrace/format/formattest"
 	"github.com/millrace-stream/millrace/format/registry"
 	"github.com/millrace-stream/millrace/row"
 )
-
-// table is the schema of a message of these columns.
-func table(fields ...row.Field) format.RowSchema {
-	types := make([]*row.Type, len(fields))
-	s := format.RowSchema{}
-	for i, f := range fields {
-		types[i] = f.Type
-		s.Columns = append(s.Columns, format.RowColumn{Name: f.Name, Type: f.Type, Index: i})
-	}
-	s.Layout = row.NewLayout(types...)
-	return s
-}
 
 // only leaves the columns of these names to be read.
 func only(s format.RowSchema, names ...string) format.RowSchema {
@@ -49,43 +38,14 @@ func only(s format.RowSchema, names ...string) format.RowSchema {
 
 func newFormat(t testing.TB, name string, options map[string]string) format.RowFormat {
 	t.Helper()
-	spec := Formats()[name]
-	prefixed := map[string]string{}
-	for k, v := range options {
-		prefixed[name+"."+k] = v
-	}
-	o, err := format.ReadOptions(name+".", prefixed, spec.Options)
-	if err != nil {
-		t.Fatal(err)
-	}
-	f, err := spec.New(o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return f
+	return formattest.New(t, Formats(), name, options)
 }
 
 // decode decodes a message and gives the rows as text: kind and values.
-func decode(t testing.TB, d format.RowDecoder, s format.RowSchema, data []byte) ([]string, error) {
+func decode(t testing.TB, d format.RowDecoder, s format.RowSchema, data []byte) (texts []string, err error) {
 	t.Helper()
-	var rows []*row.Row
-	err := d.Decode(data, func() *row.Row {
-		r := s.Layout.New()
-		for i := range s.Layout.Len() {
-			r.SetNull(i)
-		}
-		rows = append(rows, r)
-		return r
-	})
-	var texts []string
+	rows, err := formattest.Rows(t, d, s, data)
 	for _, r := range rows {
-		for i, typ := range s.Layout.Types() {
-			if p := s.Layout.Place(i); p.Words == 0 && typ.Kind().Nested() && !r.Null(i) {
-				if err := row.CheckNested(typ, r.S[p.Index]); err != nil {
-					t.Fatal(err)
-				}
-			}
-		}
 		texts = append(texts, r.Kind.String()+" "+string(s.Layout.AppendResult(nil, r)))
 	}
 	return texts, err
@@ -199,7 +159,7 @@ func TestAsFlink(t *testing.T) {
 			if !ok {
 				t.Fatal("no sample of that name")
 			}
-			s := table(field("f", v.t))
+			s := formattest.Table(field("f", v.t))
 			text, err := derive(s.All(), deriver{legacy: legacy == "true"})
 			if refused := want == ""; refused != (err != nil) {
 				if refused && among(beyond, name+" "+legacy) {
@@ -370,7 +330,7 @@ func TestWriterTypes(t *testing.T) {
 	} {
 		t.Run(c.writer+" to "+c.column.String(), func(t *testing.T) {
 			url, ids := fake(t, record1(c.writer))
-			s := table(field("f", c.column))
+			s := formattest.Table(field("f", c.column))
 			d, err := newFormat(t, "avro-confluent", map[string]string{"url": url}).RowDecoder(s)
 			if err != nil {
 				t.Fatal(err)
@@ -410,7 +370,7 @@ const ordersV2 = `{"type":"record","name":"order","fields":[
 // New versions of a schema come while a program runs.
 func TestSchemaChangesWhileReading(t *testing.T) {
 	url, ids := fake(t, ordersV1, ordersV2)
-	s := table(field("id", row.BigInt()), field("state", row.String()), field("who", row.String()))
+	s := formattest.Table(field("id", row.BigInt()), field("state", row.String()), field("who", row.String()))
 	d, err := newFormat(t, "avro-confluent", map[string]string{"url": url}).RowDecoder(s)
 	if err != nil {
 		t.Fatal(err)
@@ -435,7 +395,7 @@ func TestEnums(t *testing.T) {
 	url, ids := fake(t, ordersV2)
 	m := message(t, ids[0], ordersV2, map[string]any{"id": int64(1), "state": "LOST", "price": "1", "who": "", "note": nil})
 	with := `{"type":"record","name":"order","fields":[{"name":"state","type":{"type":"enum","name":"state","symbols":["NEW","PAID","OTHER"],"default":"OTHER"}}]}`
-	s := table(field("state", row.String()))
+	s := formattest.Table(field("state", row.String()))
 	for _, c := range []struct{ schema, want string }{
 		{"", `+I ["LOST"]`},
 		{with, `+I ["OTHER"]`},
@@ -460,7 +420,7 @@ func TestEnums(t *testing.T) {
 func TestDecimalWithoutBytes(t *testing.T) {
 	url, ids := fake(t, ordersV1)
 	m := append(registry.AppendID(nil, ids[0]), 2, 0, 0) // id 1, NEW, no bytes
-	all := table(field("id", row.Int()), field("state", row.String()), field("price", row.Decimal(10, 2)))
+	all := formattest.Table(field("id", row.Int()), field("state", row.String()), field("price", row.Decimal(10, 2)))
 	f := newFormat(t, "avro-confluent", map[string]string{"url": url})
 	for _, c := range []struct {
 		s    format.RowSchema
@@ -486,7 +446,7 @@ func TestDeclaredSchema(t *testing.T) {
 	  {"name":"tags","type":{"type":"array","items":["null","string"]},"default":["a",null]},
 	  {"name":"at","type":["null",{"type":"record","name":"at","fields":[{"name":"x","type":"int"}]}],"default":null},
 	  {"name":"far","type":{"type":"record","name":"far","fields":[{"name":"x","type":"int"}]},"default":{"x":5}}]}`
-	s := table(field("number", row.BigInt()), field("tags", row.Array(row.String())), field("at", row.RowOf(field("x", row.Int()))), field("far", row.RowOf(field("x", row.Int()))))
+	s := formattest.Table(field("number", row.BigInt()), field("tags", row.Array(row.String())), field("at", row.RowOf(field("x", row.Int()))), field("far", row.RowOf(field("x", row.Int()))))
 	d, err := newFormat(t, "avro-confluent", map[string]string{"url": url, "schema": declared}).RowDecoder(s)
 	if err != nil {
 		t.Fatal(err)
@@ -505,7 +465,7 @@ func TestDeclaredSchema(t *testing.T) {
 		{`{"type":"record","name":"order","fields":[{"name":"new","type":"int"}]}`, field("new", row.Int()), "new"},
 		{`{"type":"record","name":"order","fields":[{"name":"id","type":"string"}]}`, field("id", row.String()), "field id is int, which STRING cannot take"},
 	} {
-		s := table(c.column)
+		s := formattest.Table(c.column)
 		d, err := newFormat(t, "avro-confluent", map[string]string{"url": url, "schema": c.schema}).RowDecoder(s)
 		if err == nil {
 			_, err = decode(t, d, s, m)
@@ -527,7 +487,7 @@ func TestMissingFields(t *testing.T) {
 		{field("none", row.Int()), "+I [null]"},
 		{field("none", row.Int().NotNull()), "field none is not in the schema, and the column is NOT NULL"},
 	} {
-		s := table(c.column)
+		s := formattest.Table(c.column)
 		d, err := f.RowDecoder(s)
 		if err != nil {
 			t.Fatal(err)
@@ -542,7 +502,7 @@ func TestMissingFields(t *testing.T) {
 // A key is often no record.
 func TestPrimitiveMessage(t *testing.T) {
 	url, ids := fake(t, `"string"`)
-	s := table(field("k", row.String()))
+	s := formattest.Table(field("k", row.String()))
 	d, err := newFormat(t, "avro-confluent", map[string]string{"url": url}).RowDecoder(s)
 	if err != nil {
 		t.Fatal(err)
@@ -556,7 +516,7 @@ func TestPrimitiveMessage(t *testing.T) {
 func TestRecursiveRecord(t *testing.T) {
 	list := `{"type":"record","name":"r","fields":[{"name":"list","type":{"type":"record","name":"l","fields":[{"name":"next","type":["null","l"]},{"name":"v","type":"int"}]}},{"name":"f","type":"int"}]}`
 	url, ids := fake(t, list)
-	s := table(field("f", row.Int()))
+	s := formattest.Table(field("f", row.Int()))
 	d, err := newFormat(t, "avro-confluent", map[string]string{"url": url}).RowDecoder(s)
 	if err != nil {
 		t.Fatal(err)
@@ -592,7 +552,7 @@ func TestWrongMessages(t *testing.T) {
 		{append(text, 1), row.String(), errLength.Error()},
 		{append(text, bytes.Repeat([]byte{0xff}, 11)...), row.String(), errVarint.Error()},
 	} {
-		s := table(field("f", c.column))
+		s := formattest.Table(field("f", c.column))
 		d, err := f.RowDecoder(s)
 		if err != nil {
 			t.Fatal(err)
@@ -622,7 +582,7 @@ func TestWriteInDeclaredSchema(t *testing.T) {
 	  {"name":"at","type":{"type":"long","logicalType":"timestamp-micros"}},
 	  {"name":"t","type":{"type":"long","logicalType":"time-micros"}},
 	  {"name":"n","type":"long"}]}`
-	s := table(field("state", row.String()), field("kind", row.String()), field("price", row.Decimal(5, 2)), field("at", row.TimestampLTZ(3)), field("t", row.Time(3)), field("n", row.Int()))
+	s := formattest.Table(field("state", row.String()), field("kind", row.String()), field("price", row.Decimal(5, 2)), field("at", row.TimestampLTZ(3)), field("t", row.Time(3)), field("n", row.Int()))
 	f := newFormat(t, "avro-confluent", map[string]string{"url": url, "schema": declared, "subject": "o-value"})
 	e, err := f.RowEncoder(s)
 	if err != nil {
@@ -662,7 +622,7 @@ func TestWriteInDeclaredSchema(t *testing.T) {
 		{[]row.Field{field("state", row.String()), field("kind", row.String()), field("price", row.Decimal(9, 3))}, "CAST the column AS DECIMAL(8, 3)"},
 		{[]row.Field{field("state", row.String()), field("kind", row.String()), field("price", row.Decimal(5, 2)), field("at", row.TimestampLTZ(9))}, "CAST the column AS TIMESTAMP_LTZ(6)"},
 	} {
-		if _, err := f.RowEncoder(table(c.fields...)); err == nil || !strings.Contains(err.Error(), c.want) {
+		if _, err := f.RowEncoder(formattest.Table(c.fields...)); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("error %v, want %s", err, c.want)
 		}
 	}
@@ -683,7 +643,7 @@ func TestDebezium(t *testing.T) {
 	  {"name":"op","type":"string"},
 	  {"name":"ts_ms","type":["null","long"]}]}`
 	url, ids := fake(t, envelope)
-	s := table(field("name", row.String()), field("id", row.BigInt()))
+	s := formattest.Table(field("name", row.String()), field("id", row.BigInt()))
 	f := newFormat(t, "debezium-avro-confluent", map[string]string{"url": url, "subject": "out-value"})
 	d, err := f.RowDecoder(s)
 	if err != nil {
@@ -862,7 +822,7 @@ func TestRandomSchemas(t *testing.T) {
 		for i := range 1 + r.IntN(6) {
 			fields = append(fields, field(fmt.Sprintf("c%d", i), randomType(r, 2)))
 		}
-		s := table(fields...)
+		s := formattest.Table(fields...)
 		text, err := derive(s.All(), deriver{legacy: true})
 		if err != nil {
 			t.Fatal(err)
@@ -939,7 +899,7 @@ func FuzzDecode(f *testing.F) {
 		fields = append(fields, field(fmt.Sprintf("f%d", len(fields)), v.t))
 	}
 	r := rand.New(rand.NewPCG(1, 1))
-	s := table(fields...)
+	s := formattest.Table(fields...)
 	fm := newFormat(f, "avro", nil)
 	for range 20 {
 		in := s.Layout.New()
@@ -982,7 +942,7 @@ var benchFields = []row.Field{
 }
 
 func TestNoAllocations(t *testing.T) {
-	s := table(append(benchFields, field("d", row.Decimal(20, 2)), field("a", row.Array(row.String())), field("r", row.RowOf(field("x", row.Int()))), field("m", row.Map(row.String(), row.Int())))...)
+	s := formattest.Table(append(benchFields, field("d", row.Decimal(20, 2)), field("a", row.Array(row.String())), field("r", row.RowOf(field("x", row.Int()))), field("m", row.Map(row.String(), row.Int())))...)
 	in := s.Layout.RowOf(1, "name", 1.5, row.Stamp{Ms: 5}, true, row.DecInt(5), []row.Value{"a", nil}, []row.Value{1}, []row.Entry{{Key: "k", Value: 1}})
 	url, _ := fake(t)
 	for name, options := range map[string]map[string]string{"avro": nil, "avro-confluent": {"url": url, "subject": "a"}, "debezium-avro-confluent": {"url": url, "subject": "d"}} {
@@ -1014,7 +974,7 @@ func TestNoAllocations(t *testing.T) {
 }
 
 func BenchmarkDecode(b *testing.B) {
-	s := table(benchFields...)
+	s := formattest.Table(benchFields...)
 	in := s.Layout.RowOf(123456, "some name", 1.5, row.Stamp{Ms: 1704067200123}, true)
 	f := newFormat(b, "avro", nil)
 	m := encodeRow(b, f, s, in)
@@ -1051,7 +1011,7 @@ func BenchmarkDecode(b *testing.B) {
 }
 
 func BenchmarkEncode(b *testing.B) {
-	s := table(benchFields...)
+	s := formattest.Table(benchFields...)
 	in := s.Layout.RowOf(123456, "some name", 1.5, row.Stamp{Ms: 1704067200123}, true)
 	e, err := newFormat(b, "avro", nil).RowEncoder(s)
 	if err != nil {

@@ -7,23 +7,15 @@ import (
 	"github.com/twmb/franz-go/pkg/sr/srfake"
 
 	"github.com/millrace-stream/millrace/format"
+	"github.com/millrace-stream/millrace/format/formattest"
 	"github.com/millrace-stream/millrace/format/registry"
 	"github.com/millrace-stream/millrace/row"
 )
 
-func newFormat(options map[string]string) (format.RowFormat, error) {
-	spec := Formats()["json-confluent"]
-	o, err := format.ReadOptions("", options, spec.Options)
-	if err != nil {
-		return nil, err
-	}
-	return spec.New(o)
-}
-
 func TestFramedJSON(t *testing.T) {
 	reg := srfake.New()
 	defer reg.Close()
-	f, err := newFormat(map[string]string{"url": reg.URL(), "subject": "s-value", "ignore-parse-errors": "false"})
+	f, err := formattest.Open(Formats(), "json-confluent", map[string]string{"url": reg.URL(), "subject": "s-value", "ignore-parse-errors": "false"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -81,14 +73,14 @@ func TestWrongOptions(t *testing.T) {
 	for _, c := range []struct{ name, value, want string }{
 		{"schema", "{", "option 'schema' is no JSON"},
 		{"url", "x", "option 'url'"},
-		{"ignore-parse-error", "true", "did you mean 'ignore-parse-errors'?"},
+		{"ignore-parse-error", "true", "did you mean 'json-confluent.ignore-parse-errors'?"},
 	} {
 		options := map[string]string{"url": "http://localhost:1", c.name: c.value}
-		if _, err := newFormat(options); err == nil || !strings.Contains(err.Error(), c.want) {
+		if _, err := formattest.Open(Formats(), "json-confluent", options); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: error %v, want %s", c.name, err, c.want)
 		}
 	}
-	f, err := newFormat(map[string]string{"url": "http://localhost:1"})
+	f, err := formattest.Open(Formats(), "json-confluent", map[string]string{"url": "http://localhost:1"})
 	if err != nil {
 		t.Fatal(err)
 	}

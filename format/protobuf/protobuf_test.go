@@ -22,6 +22,7 @@ import (
 	"google.golang.org/protobuf/types/dynamicpb"
 
 	"github.com/millrace-stream/millrace/format"
+	"github.com/millrace-stream/millrace/format/formattest"
 	"github.com/millrace-stream/millrace/format/registry"
 	"github.com/millrace-stream/millrace/row"
 )
@@ -30,42 +31,13 @@ const allProto, oldProto = "testdata/all.proto", "testdata/old.proto"
 
 func col(name string, t *row.Type) row.Field { return row.Field{Name: name, Type: t} }
 
-// table is the schema of a message of these columns.
-func table(fields ...row.Field) format.RowSchema {
-	types := make([]*row.Type, len(fields))
-	var s format.RowSchema
-	for i, f := range fields {
-		types[i] = f.Type
-		s.Columns = append(s.Columns, format.RowColumn{Name: f.Name, Type: f.Type, Index: i})
-	}
-	s.Layout = row.NewLayout(types...)
-	return s
-}
-
-func open(name string, options map[string]string) (format.RowFormat, error) {
-	spec := Formats()[name]
-	prefixed := map[string]string{}
-	for k, v := range options {
-		prefixed[name+"."+k] = v
-	}
-	o, err := format.ReadOptions(name+".", prefixed, spec.Options)
-	if err != nil {
-		return nil, err
-	}
-	return spec.New(o)
-}
-
 func newFormat(t testing.TB, name string, options ...string) format.RowFormat {
 	t.Helper()
 	m := map[string]string{}
 	for i := 0; i < len(options); i += 2 {
 		m[options[i]] = options[i+1]
 	}
-	f, err := open(name, m)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return f
+	return formattest.New(t, Formats(), name, m)
 }
 
 func newDecoder(t testing.TB, f format.RowFormat, s format.RowSchema) format.RowDecoder {
@@ -78,26 +50,10 @@ func newDecoder(t testing.TB, f format.RowFormat, s format.RowSchema) format.Row
 }
 
 // decode decodes a message and gives the rows as text.
-func decode(t testing.TB, d format.RowDecoder, s format.RowSchema, data []byte) ([]string, error) {
+func decode(t testing.TB, d format.RowDecoder, s format.RowSchema, data []byte) (texts []string, err error) {
 	t.Helper()
-	var rows []*row.Row
-	err := d.Decode(data, func() *row.Row {
-		r := s.Layout.New()
-		for i := range s.Layout.Len() {
-			r.SetNull(i)
-		}
-		rows = append(rows, r)
-		return r
-	})
-	var texts []string
+	rows, err := formattest.Rows(t, d, s, data)
 	for _, r := range rows {
-		for i, typ := range s.Layout.Types() {
-			if p := s.Layout.Place(i); typ.Kind().Nested() && !r.Null(i) {
-				if err := row.CheckNested(typ, r.S[p.Index]); err != nil {
-					t.Fatal(err)
-				}
-			}
-		}
 		texts = append(texts, string(s.Layout.AppendResult(nil, r)))
 	}
 	return texts, err
@@ -210,7 +166,7 @@ func TestTypes(t *testing.T) {
 		{col("price", row.String()), "", "", "field price is message money.Money, which does not go with STRING"},
 	} {
 		t.Run(c.column.Name+" "+c.column.Type.String()+" "+c.message, func(t *testing.T) {
-			s := table(c.column)
+			s := formattest.Table(c.column)
 			f := newFormat(t, "protobuf", "schema-file", allProto, "message-name", "shop.v1.Order")
 			d, err := f.RowDecoder(s)
 			if c.refused != "" {
@@ -252,7 +208,7 @@ func TestTypes(t *testing.T) {
 // Golden bytes, as protoc's own programs write them.
 func TestGolden(t *testing.T) {
 	inner := row.RowOf(col("a", row.Int()), col("b", row.String()))
-	s := table(col("numbers", row.Array(row.Int())), col("loose", row.Array(row.SmallInt())), col("inner", inner), col("counts", row.Map(row.String(), row.BigInt())), col("at", row.TimestampLTZ(3)),
+	s := formattest.Table(col("numbers", row.Array(row.Int())), col("loose", row.Array(row.SmallInt())), col("inner", inner), col("counts", row.Map(row.String(), row.BigInt())), col("at", row.TimestampLTZ(3)),
 		col("state", row.String()), col("s64", row.BigInt()), col("db", row.Double()), col("i32", row.TinyInt()), col("i64", row.Int()), col("wrapped", row.String()), col("text", row.String()))
 	e, err := newFormat(t, "protobuf", "schema-file", allProto, "message-name", "Order").RowEncoder(s)
 	if err != nil {
@@ -276,7 +232,7 @@ func TestGolden(t *testing.T) {
 
 func TestProto2(t *testing.T) {
 	old := descriptor(t, oldProto, "Old")
-	s := table(col("id", row.Int()), col("n", row.Int()), col("s", row.String()), col("color", row.String()), col("part", row.RowOf(col("x", row.Int()))),
+	s := formattest.Table(col("id", row.Int()), col("n", row.Int()), col("s", row.String()), col("color", row.String()), col("part", row.RowOf(col("x", row.Int()))),
 		col("list", row.Array(row.Int())), col("raw", row.Bytes()), col("b", row.Boolean()), col("d", row.Double()), col("colors", row.Array(row.Int())))
 	for _, c := range []struct{ defaults, message, want string }{
 		{"false", "id: 1", `[1, null, null, null, null, null, null, null, null, null]`},
@@ -313,7 +269,7 @@ func TestProto2(t *testing.T) {
 	if rows, err := decode(t, newDecoder(t, f, s), s, m); err != nil || !strings.Contains(rows[0], `"RED"`) {
 		t.Errorf("%v, error %v", rows, err)
 	}
-	if _, err := f.RowEncoder(table(col("n", row.Int()))); err == nil || !strings.Contains(err.Error(), "field id of message old.Old is required") {
+	if _, err := f.RowEncoder(formattest.Table(col("n", row.Int()))); err == nil || !strings.Contains(err.Error(), "field id of message old.Old is required") {
 		t.Errorf("error %v", err)
 	}
 	for _, c := range []struct {
@@ -321,9 +277,9 @@ func TestProto2(t *testing.T) {
 		row  []row.Value
 		want string
 	}{
-		{table(col("id", row.Int())), []row.Value{nil}, "field id: NULL, and it is required"},
-		{table(col("id", row.Int()), col("color", row.String())), []row.Value{1, "GREEN"}, "field color: 'GREEN' is no name of the enum"},
-		{table(col("id", row.Int()), col("color", row.Int())), []row.Value{1, 3}, "field color: 3 is no number of the enum"},
+		{formattest.Table(col("id", row.Int())), []row.Value{nil}, "field id: NULL, and it is required"},
+		{formattest.Table(col("id", row.Int()), col("color", row.String())), []row.Value{1, "GREEN"}, "field color: 'GREEN' is no name of the enum"},
+		{formattest.Table(col("id", row.Int()), col("color", row.Int())), []row.Value{1, 3}, "field color: 3 is no number of the enum"},
 	} {
 		e, err := f.RowEncoder(c.s)
 		if err != nil {
@@ -341,7 +297,7 @@ func TestWireForms(t *testing.T) {
 	tx := func(s string) []byte { return text(t, order, s) }
 	join := func(parts ...[]byte) []byte { return slices.Concat(parts...) }
 	inner := row.RowOf(col("a", row.Int()), col("b", row.String()), col("list", row.Array(row.Int())))
-	s := table(col("i32", row.Int()), col("inner", inner), col("numbers", row.Array(row.Int())), col("loose", row.Array(row.Int())), col("by_name", row.String()), col("by_number", row.BigInt()), col("by_inner", inner),
+	s := formattest.Table(col("i32", row.Int()), col("inner", inner), col("numbers", row.Array(row.Int())), col("loose", row.Array(row.Int())), col("by_name", row.String()), col("by_number", row.BigInt()), col("by_inner", inner),
 		col("counts", row.Map(row.String(), row.BigInt())))
 	d := newDecoder(t, newFormat(t, "protobuf", "schema-file", allProto, "message-name", "Order"), s)
 	const none = "null, null, null"
@@ -371,7 +327,7 @@ func TestWireForms(t *testing.T) {
 }
 
 func TestWrongMessages(t *testing.T) {
-	s := table(col("text", row.String()), col("numbers", row.Array(row.Int())), col("inner", row.RowOf(col("a", row.Int()))), col("counts", row.Map(row.String(), row.BigInt())))
+	s := formattest.Table(col("text", row.String()), col("numbers", row.Array(row.Int())), col("inner", row.RowOf(col("a", row.Int()))), col("counts", row.Map(row.String(), row.BigInt())))
 	f := newFormat(t, "protobuf", "schema-file", allProto, "message-name", "Order")
 	lax := newFormat(t, "protobuf", "schema-file", allProto, "message-name", "Order", "ignore-parse-errors", "true")
 	for _, c := range []struct{ hex, want string }{
@@ -399,7 +355,7 @@ func TestWrongMessages(t *testing.T) {
 
 // NULL inside of lists and maps, and columns of one oneof.
 func TestWriteNull(t *testing.T) {
-	s := table(col("words", row.Array(row.String())), col("numbers", row.Array(row.Int())), col("states", row.Array(row.String())), col("inners", row.Array(row.RowOf(col("a", row.Int())))),
+	s := formattest.Table(col("words", row.Array(row.String())), col("numbers", row.Array(row.Int())), col("states", row.Array(row.String())), col("inners", row.Array(row.RowOf(col("a", row.Int())))),
 		col("by_id", row.Map(row.Int(), row.RowOf(col("a", row.Int())))), col("by_number", row.BigInt()), col("by_name", row.String()))
 	f := newFormat(t, "protobuf", "schema-file", allProto, "message-name", "Order", "write-null-string-literal", "NIL")
 	e, err := f.RowEncoder(s)
@@ -472,7 +428,7 @@ func TestSchemas(t *testing.T) {
 		for i := 0; i < len(c.options); i += 2 {
 			m[c.options[i]] = c.options[i+1]
 		}
-		_, err := open("protobuf", m)
+		_, err := formattest.Open(Formats(), "protobuf", m)
 		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%v: error %v, want %q", c.options, err, c.want)
 		}
@@ -505,7 +461,7 @@ func TestConfluent(t *testing.T) {
 		return append(registry.AppendIndex(registry.AppendID(nil, id), index), b...)
 	}
 
-	s := table(col("i32", row.BigInt()), col("text", row.String()))
+	s := formattest.Table(col("i32", row.BigInt()), col("text", row.String()))
 	f := newFormat(t, "protobuf-confluent", "url", reg.URL(), "subject", "orders-value", "message-name", "Order")
 	d := newDecoder(t, f, s)
 	for _, c := range []struct {
@@ -528,11 +484,11 @@ func TestConfluent(t *testing.T) {
 		}
 	}
 	// Columns that other versions of the schema have.
-	sv := table(col("i32", row.Int()), col("later", row.String()), col("price", row.RowOf(row.Field{Name: "units", Type: row.BigInt()}, row.Field{Name: "later", Type: row.Int()})))
+	sv := formattest.Table(col("i32", row.Int()), col("later", row.String()), col("price", row.RowOf(row.Field{Name: "units", Type: row.BigInt()}, row.Field{Name: "later", Type: row.Int()})))
 	if rows, err := decode(t, newDecoder(t, f, sv), sv, message([]int{0}, text(t, order, "i32: 4 price { units: 5 }"))); err != nil || rows[0] != "[4, null, [5, null]]" {
 		t.Errorf("without a field of the table: %v, error %v", rows, err)
 	}
-	strict := table(col("later", row.String().NotNull()))
+	strict := formattest.Table(col("later", row.String().NotNull()))
 	if _, err := decode(t, newDecoder(t, f, strict), strict, message([]int{0}, nil)); err == nil || !strings.Contains(err.Error(), "column later is no field of message") {
 		t.Errorf("without a field that is NOT NULL: error %v", err)
 	}
@@ -547,7 +503,7 @@ func TestConfluent(t *testing.T) {
 	}
 	// The message inside another.
 	nested := newFormat(t, "protobuf-confluent", "url", reg.URL(), "subject", "orders-value", "message-name", "shop.v1.Order.Inner")
-	si := table(col("a", row.Int()))
+	si := formattest.Table(col("a", row.Int()))
 	if e, err = nested.RowEncoder(si); err != nil {
 		t.Fatal(err)
 	}
@@ -563,7 +519,7 @@ func TestConfluent(t *testing.T) {
 		if c.file != "" {
 			options = append(options, "schema-file", c.file)
 		}
-		s := table(col("id", row.Int()), col("s", row.String()))
+		s := formattest.Table(col("id", row.Int()), col("s", row.String()))
 		f := newFormat(t, "protobuf-confluent", options...)
 		e, err := f.RowEncoder(s)
 		if err != nil {
@@ -741,7 +697,7 @@ func TestRandomSchemas(t *testing.T) {
 			f := col(fmt.Sprintf("c%d", i), randomType(r, 2, false))
 			fields, readFields = append(fields, f), append(readFields, col(f.Name, smallAs(f.Type)))
 		}
-		s, read := table(fields...), table(readFields...)
+		s, read := formattest.Table(fields...), formattest.Table(readFields...)
 		text, err := derive(fields)
 		if err != nil {
 			t.Fatal(err)
@@ -789,7 +745,7 @@ func TestRandomSchemas(t *testing.T) {
 func FuzzDecode(f *testing.F) {
 	order := descriptor(f, allProto, "Order")
 	inner := row.RowOf(col("a", row.Int()), col("b", row.String()), col("deeper", row.RowOf(col("a", row.Int()))), col("list", row.Array(row.Int())))
-	s := table(col("u32", row.BigInt()), col("u64", row.Decimal(20, 0)), col("text", row.String()), col("state", row.String()), col("inner", inner), col("numbers", row.Array(row.Int())), col("loose", row.Array(row.Int())),
+	s := formattest.Table(col("u32", row.BigInt()), col("u64", row.Decimal(20, 0)), col("text", row.String()), col("state", row.String()), col("inner", inner), col("numbers", row.Array(row.Int())), col("loose", row.Array(row.Int())),
 		col("states", row.Array(row.String())), col("inners", row.Array(inner)), col("by_id", row.Map(row.Int(), inner)), col("by_name", row.String()), col("by_inner", inner), col("wrapped", row.String()), col("far_number", row.Int()))
 	fm := newFormat(f, "protobuf", "schema-file", allProto, "message-name", "Order")
 	d := newDecoder(f, fm, s)
@@ -829,7 +785,7 @@ func TestNoAllocations(t *testing.T) {
 	reg := srfake.New()
 	defer reg.Close()
 	inner := row.RowOf(col("x", row.Int()), col("l", row.Array(row.Int())))
-	s := table(col("id", row.BigInt()), col("name", row.String()), col("price", row.Double()), col("at", row.TimestampLTZ(3)), col("ok", row.Boolean()), col("a", row.Array(row.String())), col("r", inner), col("m", row.Map(row.String(), row.Int())))
+	s := formattest.Table(col("id", row.BigInt()), col("name", row.String()), col("price", row.Double()), col("at", row.TimestampLTZ(3)), col("ok", row.Boolean()), col("a", row.Array(row.String())), col("r", inner), col("m", row.Map(row.String(), row.Int())))
 	in := s.Layout.RowOf(1, "name", 1.5, row.Stamp{Ms: 5}, true, []row.Value{"a", "b"}, []row.Value{1, []row.Value{1}}, []row.Entry{{Key: "k", Value: 1}})
 	f := newFormat(t, "protobuf-confluent", "url", reg.URL(), "subject", "s")
 	e, err := f.RowEncoder(s)
@@ -855,7 +811,7 @@ func TestNoAllocations(t *testing.T) {
 }
 
 func BenchmarkDecode(b *testing.B) {
-	s := table(col("i64", row.BigInt()), col("text", row.String()), col("db", row.Double()), col("at", row.TimestampLTZ(3)), col("flag", row.Boolean()))
+	s := formattest.Table(col("i64", row.BigInt()), col("text", row.String()), col("db", row.Double()), col("at", row.TimestampLTZ(3)), col("flag", row.Boolean()))
 	f := newFormat(b, "protobuf", "schema-file", allProto, "message-name", "Order")
 	order := descriptor(b, allProto, "Order")
 	m := text(b, order, "i64: 123456 text: 'some name' db: 1.5 at { seconds: 1704067200 nanos: 123000000 } flag: true i32: 4 words: ['not', 'wanted']")
@@ -881,7 +837,7 @@ func BenchmarkDecode(b *testing.B) {
 }
 
 func BenchmarkEncode(b *testing.B) {
-	s := table(col("i64", row.BigInt()), col("text", row.String()), col("db", row.Double()), col("at", row.TimestampLTZ(3)), col("flag", row.Boolean()))
+	s := formattest.Table(col("i64", row.BigInt()), col("text", row.String()), col("db", row.Double()), col("at", row.TimestampLTZ(3)), col("flag", row.Boolean()))
 	e, err := newFormat(b, "protobuf", "schema-file", allProto, "message-name", "Order").RowEncoder(s)
 	if err != nil {
 		b.Fatal(err)

@@ -31,6 +31,7 @@ var level = map[string]int{
 	// What data and state look like.
 	"format":                1,
 	"format/internal/cells": 1,
+	"format/formattest":     2,
 	"format/registry":       2,
 	"format/avro":           3,
 	"format/protobuf":       3,
