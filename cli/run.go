@@ -61,6 +61,9 @@ func runScript(c *scriptCall) error {
 	if err != nil {
 		return err
 	}
+	if inProcess && check != "" {
+		return usageError{errors.New("--check-state looks at the state on a cluster, and --embedded has none: leave one of them out")}
+	}
 	c.offline, c.runs = inProcess, true
 	s, err := c.open()
 	if err != nil {

@@ -82,6 +82,7 @@ func TestScriptMistakes(t *testing.T) {
 		"run a.sql b.sql":                                "run takes one file of SQL, and there are 2",
 		"run nowhere.sql":                                "read the script: open nowhere.sql",
 		"run --duration=-1s " + orderTotals:              "--duration must not be below 0",
+		"run --embedded --check-state " + orderTotals:    "--check-state looks at the state on a cluster",
 		"explain --format xml " + orderTotals:            `unknown format "xml"`,
 		"plan diff " + orderTotals:                       "plan diff takes two files of SQL, and there are 1",
 		"plan diff nowhere.sql nowhere.sql":              "read the script: open nowhere.sql",
