@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"net"
 	"os"
 	"strings"
 	"sync"
@@ -258,12 +257,7 @@ func stop(t testing.TB, ps ...*kafka.Proc) {
 // freeAddr is a loopback address that was free just now.
 func freeAddr(t testing.TB) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
+	return fmt.Sprintf("127.0.0.1:%d", kafka.FreePort(t))
 }
 
 func writeFile(t testing.TB, path, text string) {

@@ -511,6 +511,16 @@ func (b *Broker) dispose(keep bool) error {
 	return err
 }
 
+// FreePort is a loopback port that was free just now.
+func FreePort(t testing.TB) int {
+	t.Helper()
+	ports, err := freePorts(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ports[0]
+}
+
 // freePorts finds n ports that nobody listens on.
 func freePorts(n int) (ports []int, err error) {
 	var open []net.Listener

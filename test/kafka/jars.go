@@ -39,28 +39,34 @@ func Jars(version string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("find the pom of Kafka %s: %w; there are %s and %s", version, err, V4, V3)
 	}
+	// The pom's hash is in the name, so that a changed pom is fetched anew and two checkouts do not disturb each other.
+	sum := sha256.Sum256(pom)
+	return Cached("kafka-"+version+"-"+hex.EncodeToString(sum[:4]), func(dir string) error { return fetch(version, pom, dir) })
+}
+
+// Cached is the path of a file or folder in CacheDir. If it is not there yet, get makes it, whole or not at all: processes that
+// call it at the same time wait for each other.
+func Cached(name string, get func(path string) error) (string, error) {
 	cache, err := CacheDir()
 	if err != nil {
 		return "", err
 	}
-	// The pom's hash is in the name, so that a changed pom is fetched anew and two checkouts do not disturb each other.
-	sum := sha256.Sum256(pom)
-	dir := filepath.Join(cache, "kafka-"+version+"-"+hex.EncodeToString(sum[:4]))
-	if _, err := os.Stat(dir); err == nil {
-		return dir, nil
+	path := filepath.Join(cache, name)
+	if _, err := os.Stat(path); err == nil {
+		return path, nil
 	}
-	if err := os.MkdirAll(cache, 0o755); err != nil {
-		return "", fmt.Errorf("create the jar cache: %w", err)
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return "", fmt.Errorf("create the cache of test programs: %w", err)
 	}
-	unlock, err := lockFile(dir + ".lock")
+	unlock, err := lockFile(path + ".lock")
 	if err != nil {
 		return "", err
 	}
 	defer unlock()
-	if _, err := os.Stat(dir); err == nil {
-		return dir, nil // another process fetched them while we waited
+	if _, err := os.Stat(path); err == nil {
+		return path, nil // another process made it while we waited
 	}
-	return dir, fetch(version, pom, dir)
+	return path, get(path)
 }
 
 // fetch lets Maven copy the jars into a new folder and renames it to dir at the end: dir is complete or absent.

@@ -17,14 +17,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -62,14 +60,7 @@ func Start(t testing.TB) *Server {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatalf("find a free port: %v", err)
-	}
-	s := &Server{port: ln.Addr().(*net.TCPAddr).Port}
-	if err := ln.Close(); err != nil {
-		t.Fatal(err)
-	}
+	s := &Server{port: kafka.FreePort(t)}
 	java := "java"
 	if home := os.Getenv("JAVA_HOME"); home != "" {
 		java = filepath.Join(home, "bin", "java")
@@ -121,35 +112,14 @@ func (s *Server) Kill(t testing.TB) {
 	s.proc.Kill(t)
 }
 
-// Program returns the folder of the registry's program, and fetches it when it is not there yet. Processes that call it at
-// the same time wait for each other.
+// Program returns the folder of the registry's program, and fetches it when it is not there yet.
 func Program() (string, error) {
-	cache, err := kafka.CacheDir()
-	if err != nil {
-		return "", err
-	}
-	if err := os.MkdirAll(cache, 0o755); err != nil {
-		return "", fmt.Errorf("create the cache of test programs: %w", err)
-	}
-	dir := filepath.Join(cache, "apicurio-"+Version)
-	if _, err := os.Stat(dir); err == nil {
-		return dir, nil
-	}
-	lock, err := os.OpenFile(dir+".lock", os.O_CREATE|os.O_RDWR, 0o644)
-	if err != nil {
-		return "", fmt.Errorf("open lock file: %w", err)
-	}
-	defer lock.Close() // which releases the lock
-	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
-		return "", fmt.Errorf("lock %s: %w", lock.Name(), err)
-	}
-	if _, err := os.Stat(dir); err == nil {
-		return dir, nil // another process fetched it while we waited
-	}
-	if err := fetch(dir); err != nil {
-		return "", fmt.Errorf("fetch the schema registry Apicurio %s: %w; set %s=1 to leave out the tests on a real registry", Version, err, SkipEnv)
-	}
-	return dir, nil
+	return kafka.Cached("apicurio-"+Version, func(dir string) error {
+		if err := fetch(dir); err != nil {
+			return fmt.Errorf("fetch the schema registry Apicurio %s: %w; set %s=1 to leave out the tests on a real registry", Version, err, SkipEnv)
+		}
+		return nil
+	})
 }
 
 // fetch lets Maven copy the archive and unpacks it into a new folder, which is moved at the end: dir is complete or absent.

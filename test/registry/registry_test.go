@@ -10,35 +10,12 @@ import (
 
 	"github.com/millrace-stream/millrace/format"
 	"github.com/millrace-stream/millrace/format/avro"
+	"github.com/millrace-stream/millrace/format/formattest"
 	"github.com/millrace-stream/millrace/format/jsonschema"
 	"github.com/millrace-stream/millrace/format/protobuf"
 	"github.com/millrace-stream/millrace/format/registry"
 	"github.com/millrace-stream/millrace/row"
 )
-
-func newFormat(t *testing.T, formats format.RowFormats, name string, options map[string]string) format.RowFormat {
-	t.Helper()
-	o, err := format.ReadOptions("", options, formats[name].Options)
-	if err != nil {
-		t.Fatal(err)
-	}
-	f, err := formats[name].New(o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return f
-}
-
-func table(fields ...row.Field) format.RowSchema {
-	types := make([]*row.Type, len(fields))
-	s := format.RowSchema{Zone: row.UTC()}
-	for i, f := range fields {
-		types[i] = f.Type
-		s.Columns = append(s.Columns, format.RowColumn{Name: f.Name, Type: f.Type, Index: i})
-	}
-	s.Layout = row.NewLayout(types...)
-	return s
-}
 
 func write(t *testing.T, f format.RowFormat, s format.RowSchema, values ...row.Value) ([]byte, error) {
 	t.Helper()
@@ -65,11 +42,11 @@ func read(t *testing.T, f format.RowFormat, s format.RowSchema, message []byte) 
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := s.Layout.New()
-	if err := d.Decode(message, func() *row.Row { return r }); err != nil {
+	rows, err := formattest.Rows(t, d, s, message)
+	if err != nil {
 		return err.Error()
 	}
-	return string(s.Layout.AppendResult(nil, r))
+	return string(s.Layout.AppendResult(nil, rows[0]))
 }
 
 // TestFormatsOnRegistry writes and reads with each format, over versions of schemas and references between them.
@@ -91,9 +68,9 @@ func TestFormatsOnRegistry(t *testing.T) {
 	t.Run("avro", func(t *testing.T) {
 		server.SetLevel(t, "orders-value", "BACKWARD")
 		options := map[string]string{"url": server.URL(), "subject": "orders-value"}
-		v1 := table(row.Field{Name: "id", Type: row.BigInt()}, row.Field{Name: "at", Type: row.TimestampLTZ(3)})
-		v2 := table(append(v1.All(), row.Field{Name: "note", Type: row.String()})...)
-		f := newFormat(t, avro.Formats(), "avro-confluent", options)
+		v1 := formattest.Table(row.Field{Name: "id", Type: row.BigInt()}, row.Field{Name: "at", Type: row.TimestampLTZ(3)})
+		v2 := formattest.Table(append(v1.All(), row.Field{Name: "note", Type: row.String()})...)
+		f := formattest.New(t, avro.Formats(), "avro-confluent", options)
 		if said, err := ask(t, f, v1); err != nil || said != "subject orders-value will be new" {
 			t.Errorf("before the first schema: %q, error %v", said, err)
 		}
@@ -105,7 +82,7 @@ func TestFormatsOnRegistry(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		again, err := write(t, newFormat(t, avro.Formats(), "avro-confluent", options), v1, 1, row.Stamp{Ms: 5})
+		again, err := write(t, formattest.New(t, avro.Formats(), "avro-confluent", options), v1, 1, row.Stamp{Ms: 5})
 		if err != nil || string(again) != string(m1) {
 			t.Errorf("written once more: % x, error %v; want % x", again, err, m1)
 		}
@@ -119,7 +96,7 @@ func TestFormatsOnRegistry(t *testing.T) {
 		if said, err := ask(t, f, v2); err != nil || said != "subject orders-value takes the schema" {
 			t.Errorf("a schema that goes with the others: %q, error %v", said, err)
 		}
-		wrong := table(row.Field{Name: "id", Type: row.BigInt()}, row.Field{Name: "new", Type: row.String().NotNull()})
+		wrong := formattest.Table(row.Field{Name: "id", Type: row.BigInt()}, row.Field{Name: "new", Type: row.String().NotNull()})
 		var outside *format.OutsideError
 		var refused *registry.IncompatibleError
 		if said, err := ask(t, f, wrong); !errors.As(err, &refused) {
@@ -131,7 +108,7 @@ func TestFormatsOnRegistry(t *testing.T) {
 		} else {
 			t.Log(err)
 		}
-		look := newFormat(t, avro.Formats(), "avro-confluent", map[string]string{"url": server.URL(), "subject": "orders-value", "properties.auto.register.schemas": "false"})
+		look := formattest.New(t, avro.Formats(), "avro-confluent", map[string]string{"url": server.URL(), "subject": "orders-value", "properties.auto.register.schemas": "false"})
 		if m, err := write(t, look, v1, 1, row.Stamp{Ms: 5}); err != nil || string(m) != string(m1) {
 			t.Errorf("auto.register.schemas = false: % x, error %v; want % x", m, err, m1)
 		}
@@ -141,7 +118,7 @@ func TestFormatsOnRegistry(t *testing.T) {
 		if _, err := ask(t, look, wrong); err == nil || !strings.Contains(err.Error(), "auto.register.schemas is false") {
 			t.Errorf("auto.register.schemas = false, asked about another schema: error %v", err)
 		}
-		if _, err := write(t, look, table(row.Field{Name: "id", Type: row.Int()}), 1); err == nil || !strings.Contains(err.Error(), "auto.register.schemas is false") {
+		if _, err := write(t, look, formattest.Table(row.Field{Name: "id", Type: row.Int()}), 1); err == nil || !strings.Contains(err.Error(), "auto.register.schemas is false") {
 			t.Errorf("auto.register.schemas = false, another schema: error %v", err)
 		}
 		if got := read(t, f, v1, registry.AppendID(nil, 987654)); !strings.Contains(got, "schema id 987654 is unknown to the schema registry at "+server.URL()) {
@@ -154,16 +131,16 @@ func TestFormatsOnRegistry(t *testing.T) {
 		id := create(t, "person", sr.Schema{Schema: `{"type":"record","name":"person","namespace":"x","fields":[{"name":"home","type":"address"},{"name":"work","type":["null","x.address"]}]}`,
 			References: []sr.SchemaReference{{Name: "x.address", Subject: "address", Version: 1}}})
 		city := row.RowOf(row.Field{Name: "city", Type: row.String()})
-		s := table(row.Field{Name: "home", Type: city}, row.Field{Name: "work", Type: city})
+		s := formattest.Table(row.Field{Name: "home", Type: city}, row.Field{Name: "work", Type: city})
 		m := append(registry.AppendID(nil, id), "\x04ab\x02\x02c"...)
-		if got, want := read(t, newFormat(t, avro.Formats(), "avro-confluent", map[string]string{"url": server.URL()}), s, m), `[["ab"], ["c"]]`; got != want {
+		if got, want := read(t, formattest.New(t, avro.Formats(), "avro-confluent", map[string]string{"url": server.URL()}), s, m), `[["ab"], ["c"]]`; got != want {
 			t.Errorf("got %s, want %s", got, want)
 		}
 	})
 
 	t.Run("debezium", func(t *testing.T) {
-		f := newFormat(t, avro.Formats(), "debezium-avro-confluent", map[string]string{"url": server.URL(), "subject": "changes-value"})
-		s := table(row.Field{Name: "id", Type: row.Int()})
+		f := formattest.New(t, avro.Formats(), "debezium-avro-confluent", map[string]string{"url": server.URL(), "subject": "changes-value"})
+		s := formattest.Table(row.Field{Name: "id", Type: row.Int()})
 		m, err := write(t, f, s, 3)
 		if err != nil {
 			t.Fatal(err)
@@ -184,8 +161,8 @@ func TestFormatsOnRegistry(t *testing.T) {
 		}
 		create(t, "money", sr.Schema{Schema: string(money), Type: sr.TypeProtobuf})
 		create(t, "shop-value", sr.Schema{Schema: string(all), Type: sr.TypeProtobuf, References: []sr.SchemaReference{{Name: "sub/money.proto", Subject: "money", Version: 1}}})
-		f := newFormat(t, protobuf.Formats(), "protobuf-confluent", map[string]string{"url": server.URL(), "subject": "shop-value", "message-name": "shop.v1.Order"})
-		s := table(row.Field{Name: "i32", Type: row.Int()}, row.Field{Name: "at", Type: row.TimestampLTZ(3)}, row.Field{Name: "price", Type: row.RowOf(row.Field{Name: "units", Type: row.BigInt()})})
+		f := formattest.New(t, protobuf.Formats(), "protobuf-confluent", map[string]string{"url": server.URL(), "subject": "shop-value", "message-name": "shop.v1.Order"})
+		s := formattest.Table(row.Field{Name: "i32", Type: row.Int()}, row.Field{Name: "at", Type: row.TimestampLTZ(3)}, row.Field{Name: "price", Type: row.RowOf(row.Field{Name: "units", Type: row.BigInt()})})
 		m, err := write(t, f, s, 3, row.Stamp{Ms: 7}, []row.Value{9})
 		if err != nil {
 			t.Fatal(err)
@@ -193,8 +170,8 @@ func TestFormatsOnRegistry(t *testing.T) {
 		if got, want := read(t, f, s, m), `[3, "1970-01-01 00:00:00.007Z", [9]]`; got != want {
 			t.Errorf("got %s, want %s", got, want)
 		}
-		f = newFormat(t, protobuf.Formats(), "protobuf-confluent", map[string]string{"url": server.URL(), "subject": "derived-value"})
-		s = table(row.Field{Name: "n", Type: row.Int()}, row.Field{Name: "at", Type: row.Timestamp(3)}, row.Field{Name: "list", Type: row.Array(row.String())})
+		f = formattest.New(t, protobuf.Formats(), "protobuf-confluent", map[string]string{"url": server.URL(), "subject": "derived-value"})
+		s = formattest.Table(row.Field{Name: "n", Type: row.Int()}, row.Field{Name: "at", Type: row.Timestamp(3)}, row.Field{Name: "list", Type: row.Array(row.String())})
 		if m, err = write(t, f, s, 3, nil, []row.Value{"a"}); err != nil {
 			t.Fatal(err)
 		}
@@ -204,8 +181,8 @@ func TestFormatsOnRegistry(t *testing.T) {
 	})
 
 	t.Run("json", func(t *testing.T) {
-		f := newFormat(t, jsonschema.Formats(), "json-confluent", map[string]string{"url": server.URL(), "subject": "json-value"})
-		s := table(row.Field{Name: "n", Type: row.BigInt().NotNull()}, row.Field{Name: "r", Type: row.RowOf(row.Field{Name: "x", Type: row.Double()})})
+		f := formattest.New(t, jsonschema.Formats(), "json-confluent", map[string]string{"url": server.URL(), "subject": "json-value"})
+		s := formattest.Table(row.Field{Name: "n", Type: row.BigInt().NotNull()}, row.Field{Name: "r", Type: row.RowOf(row.Field{Name: "x", Type: row.Double()})})
 		m, err := write(t, f, s, int64(9007199254740993), []row.Value{1.5})
 		if err != nil {
 			t.Fatal(err)

@@ -12,14 +12,12 @@ package s3
 import (
 	"context"
 	"fmt"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -67,14 +65,7 @@ func Start(t testing.TB) *Server {
 	if err := os.MkdirAll(s.path("data", Bucket), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatalf("find a free port: %v", err)
-	}
-	s.port = ln.Addr().(*net.TCPAddr).Port
-	if err := ln.Close(); err != nil {
-		t.Fatal(err)
-	}
+	s.port = kafka.FreePort(t)
 	s.Restart(t)
 	return s
 }
@@ -113,33 +104,9 @@ func (s *Server) Endpoint() string { return "http://" + s.Addr() }
 // Object is the file of an object.
 func (s *Server) Object(key string) string { return s.path("data", Bucket, filepath.FromSlash(key)) }
 
-// Program returns the path of the server's program, and builds it when it is not there yet. Processes that call it at the
-// same time wait for each other.
+// Program returns the path of the server's program, and builds it when it is not there yet.
 func Program() (string, error) {
-	cache, err := kafka.CacheDir()
-	if err != nil {
-		return "", err
-	}
-	dir := filepath.Join(cache, "versitygw-"+Version)
-	bin := filepath.Join(dir, "versitygw")
-	if _, err := os.Stat(bin); err == nil {
-		return bin, nil
-	}
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return "", fmt.Errorf("create the cache of test programs: %w", err)
-	}
-	lock, err := os.OpenFile(dir+".lock", os.O_CREATE|os.O_RDWR, 0o644)
-	if err != nil {
-		return "", fmt.Errorf("open lock file: %w", err)
-	}
-	defer lock.Close() // which releases the lock
-	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
-		return "", fmt.Errorf("lock %s: %w", lock.Name(), err)
-	}
-	if _, err := os.Stat(bin); err == nil {
-		return bin, nil // another process built it while we waited
-	}
-	return bin, build(dir)
+	return kafka.Cached(filepath.Join("versitygw-"+Version, "versitygw"), func(path string) error { return build(filepath.Dir(path)) })
 }
 
 // build the program in a new folder and move it: it is there whole or not at all.
