@@ -52,6 +52,24 @@ func (p *Partial) Taken() []Taken {
 	return p.path
 }
 
+// First is the event that the match began with; false if it has taken none.
+func (p *Partial) First() (e Event, ok bool) {
+	if p.node < 0 {
+		return e, false
+	}
+	return p.m.events[p.m.nodes[p.node].root].Event, true
+}
+
+// Newest gives the events that the match has taken, the last one first, until yield returns false.
+func (p *Partial) Newest(yield func(Taken) bool) {
+	for i := p.node; i >= 0; i = p.m.nodes[i].prev {
+		n := &p.m.nodes[i]
+		if !yield(Taken{int(n.stage), p.m.events[n.event].Event}) {
+			return
+		}
+	}
+}
+
 func (p *Partial) point(node int32) *Partial {
 	p.node, p.set = node, false
 	return p

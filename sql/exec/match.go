@@ -4,8 +4,8 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"math"
 	"slices"
+	"strings"
 
 	"github.com/millrace-stream/millrace/internal/nfa"
 	"github.com/millrace-stream/millrace/row"
@@ -24,24 +24,79 @@ type match struct {
 	in, out *row.Layout
 	keys    *row.KeyEncoder
 	waiting *timedRows
-	states  *valueState[packed]
+	states  *valueState[nfa.State]
 	events  *mapState[packed]
 	machine *nfa.Machine
-	names   []string // of the automaton's stages
+	memory  nfa.State // nobody's
+	refs    []*variables
+	leading []string                          // the variable that each match has once, for its first row, if there is such a one
+	rows    map[string]map[nfa.Event]*row.Row // by key, of those that lately ran: rows that matches have taken
+	cached  int                               // at most so many are in rows
 	conds   []*patternExpr
 	measure []*patternExpr
 	second  *row.KeyEncoder
 	row     *row.Row
 	word    int
 	key     []byte
-	buf     []byte
+	place   []byte
+	view    matchView
 
 	// Of the running key and event.
 	g         statestore.Group
 	k         string
+	of        map[nfa.Event]*row.Row // in rows
 	candidate *row.Row
 	at        int64
 }
+
+// maxCachedRows is how many rows that matches have taken are kept unpacked.
+const maxCachedRows = 16 << 10
+
+// variables is the pattern variables that a name stands for.
+type variables struct {
+	names   []string // nil = all
+	tested  bool     // the variable whose condition reads them is one of them
+	ofStage []bool   // by stage
+	first   bool     // it is one variable, of the first row of each match and no other
+}
+
+// matchStates is the codec of the states of keys: they stay as the automaton works on them as long as they are in memory.
+type matchStates struct {
+	m      *nfa.Machine
+	schema string
+}
+
+// Append is of statestore.Codec.
+func (c *matchStates) Append(dst []byte, v *nfa.State) []byte {
+	c.m.Take(*v)
+	dst = c.m.Store(dst)
+	*v = c.m.Give() // the same, without gaps
+	return dst
+}
+
+// Decode is of statestore.Codec.
+func (c *matchStates) Decode(src []byte, v *nfa.State) error {
+	if err := c.m.Load(src); err != nil {
+		return err
+	}
+	*v = c.m.Give()
+	return nil
+}
+
+// Flat is of statestore.Codec.
+func (*matchStates) Flat() bool { return false }
+
+// Schema is of statestore.Codec.
+func (c *matchStates) Schema() string { return c.schema }
+
+// Copy is of statestore.Copier.
+func (*matchStates) Copy(dst, src *nfa.State) { dst.Copy(src) }
+
+// Size is of statestore.Copier.
+func (*matchStates) Size(v *nfa.State) int { return v.Size() }
+
+// Own is of statestore.Copier.
+func (*matchStates) Own(*nfa.State) bool { return true }
 
 // patternExpr is an expression over the rows of a match: what it reads of them is put into a row of its own.
 type patternExpr struct {
@@ -56,10 +111,9 @@ type patternExpr struct {
 // matchView is the rows that an expression sees.
 type matchView struct {
 	o         *match
-	taken     []nfa.Taken
-	variable  string // that is tested; "" = none
-	candidate *row.Row
-	last      int64 // time of the last row
+	m         *nfa.Partial // nil = no rows but the candidate
+	candidate *row.Row     // that is tested; nil = none
+	last      int64        // time of the last row
 }
 
 func newMatch(n *rel.PMatch, c Context) (Operator, error) {
@@ -74,7 +128,7 @@ func newMatch(n *rel.PMatch, c Context) (Operator, error) {
 	if err != nil {
 		return nil, err
 	}
-	o.machine, o.names = program.NewMachine(), program.Stages()
+	o.machine, o.rows = program.NewMachine(), map[string]map[nfa.Event]*row.Row{}
 	for i, m := range n.Measures {
 		p, err := o.expression("", m)
 		if err != nil {
@@ -87,11 +141,17 @@ func newMatch(n *rel.PMatch, c Context) (Operator, error) {
 		p.store = expr.Store(o.out, len(n.Partition)+i, code, fn.Place{})
 		o.measure = append(o.measure, p)
 	}
+	for _, x := range o.refs {
+		for _, stage := range program.Stages() {
+			x.ofStage = append(x.ofStage, x.names == nil || slices.Contains(x.names, stage))
+		}
+		x.first = o.leading != nil && slices.Equal(x.names, o.leading)
+	}
 	if o.waiting, err = newTimedRows(c, "waiting", in, n.Partition, true); err != nil {
 		return nil, err
 	}
 	keys := keysOf(o.keys, in, n.Partition)
-	if o.states, err = openTable(c, "partials", keys, statestore.Codec[packed](packedRows{"nfa1 " + program.Layout()}), 0); err != nil {
+	if o.states, err = openTable(c, "partials", keys, statestore.Codec[nfa.State](&matchStates{program.NewMachine(), "nfa1 " + program.Layout()}), 0); err != nil {
 		return nil, err
 	}
 	o.events, err = openMap(c, "events", keys, tailKeys("time, place"), statestore.Codec[packed](packedOf(in)), 0)
@@ -117,6 +177,9 @@ func (o *match) compile() (*nfa.Program, error) {
 	}
 	if last := stages[len(stages)-1]; last.Greedy && (last.From != last.To) {
 		return nil, errors.New("a greedy quantifier cannot end a pattern: a match would never be complete; make it reluctant (+?) or let a variable follow")
+	}
+	if s := stages[0]; s.From == 1 && s.To == 1 && !s.Optional && !slices.ContainsFunc(stages[1:], func(x nfa.Stage) bool { return x.Name == s.Name }) {
+		o.leading = []string{s.Name}
 	}
 	p.Stages = stages
 	return nfa.Compile(p)
@@ -247,8 +310,9 @@ func (p *patternExpr) mapped(e rel.Expr) rel.Expr {
 func (o *match) read(p *patternExpr, i int, x rel.Expr) (func(v *matchView), error) {
 	switch x := x.(type) {
 	case *rel.PatternRef:
+		of := o.members(x.Variable, p.variable)
 		return func(v *matchView) {
-			r := v.find(o.members(x.Variable), x.Nav, x.Offset)
+			r := v.find(of, x.Nav, x.Offset)
 			if r == nil {
 				p.row.SetNull(i)
 				return
@@ -283,13 +347,17 @@ func (o *match) read(p *patternExpr, i int, x rel.Expr) (func(v *matchView), err
 				return enc.Append(nil, scratch)
 			})
 		}
+		of := o.members(x.Variable, p.variable)
+		st := fn.State{W: make([]uint64, acc.Words), S: make([][]byte, acc.Views)}
+		seen := map[string]bool{}
 		return func(v *matchView) {
-			st := fn.State{W: make([]uint64, acc.Words), S: make([][]byte, acc.Views)}
+			clear(st.W)
+			clear(st.S)
 			if acc.Init != nil {
 				acc.Init(st)
 			}
-			seen := map[string]bool{}
-			v.each(o.members(x.Variable), func(r *row.Row) {
+			clear(seen)
+			v.each(of, func(r *row.Row) {
 				if distinct != nil {
 					key := string(distinct[0](r))
 					if seen[key] {
@@ -317,33 +385,37 @@ func typesList(es []rel.Expr) []*row.Type {
 	return out
 }
 
-// members are the variables that a name stands for; nil = all.
-func (o *match) members(name string) []string {
-	if name == "" {
-		return nil
-	}
+// members are the variables that a name stands for, read in the condition of tested, "" = in a measure.
+func (o *match) members(name, tested string) *variables {
+	v := &variables{}
 	if s, ok := o.n.Subsets[name]; ok {
-		return s
+		v.names = s
+	} else if name != "" {
+		v.names = []string{name}
 	}
-	return []string{name}
+	v.tested = v.names == nil || slices.Contains(v.names, tested)
+	o.refs = append(o.refs, v)
+	return v
 }
 
 // each calls f for the rows of variables, in order, the tested one last.
-func (v *matchView) each(members []string, f func(r *row.Row)) {
-	for _, t := range v.taken {
-		if members == nil || slices.Contains(members, v.o.names[t.Stage]) {
-			f(v.o.event(t.Event))
+func (v *matchView) each(of *variables, f func(r *row.Row)) {
+	if v.m != nil {
+		for _, t := range v.m.Taken() {
+			if of.ofStage[t.Stage] {
+				f(v.o.event(t.Event))
+			}
 		}
 	}
-	if v.candidate != nil && (members == nil || slices.Contains(members, v.variable)) {
+	if v.candidate != nil && of.tested {
 		f(v.candidate)
 	}
 }
 
 // find is the row that a reference means: the n-th from the start or the end of those of the variables. In a condition a
 // column without a variable is that of the row that is tested.
-func (v *matchView) find(members []string, nav rel.Nav, n int) *row.Row {
-	tested := v.candidate != nil && (members == nil || slices.Contains(members, v.variable))
+func (v *matchView) find(of *variables, nav rel.Nav, n int) *row.Row {
+	tested := v.candidate != nil && of.tested
 	if nav == rel.NavLast || nav == rel.NavPrev {
 		if tested {
 			if n == 0 {
@@ -351,22 +423,36 @@ func (v *matchView) find(members []string, nav rel.Nav, n int) *row.Row {
 			}
 			n--
 		}
-		for i := len(v.taken) - 1; i >= 0; i-- {
-			if t := v.taken[i]; members == nil || slices.Contains(members, v.o.names[t.Stage]) {
+		if v.m == nil {
+			return nil
+		}
+		if of.first {
+			return v.begin(n)
+		}
+		var found *row.Row
+		v.m.Newest(func(t nfa.Taken) bool {
+			if of.ofStage[t.Stage] {
+				if n == 0 {
+					found = v.o.event(t.Event)
+					return false
+				}
+				n--
+			}
+			return true
+		})
+		return found
+	}
+	if v.m != nil {
+		if of.first && !tested {
+			return v.begin(n)
+		}
+		for _, t := range v.m.Taken() {
+			if of.ofStage[t.Stage] {
 				if n == 0 {
 					return v.o.event(t.Event)
 				}
 				n--
 			}
-		}
-		return nil
-	}
-	for _, t := range v.taken {
-		if members == nil || slices.Contains(members, v.o.names[t.Stage]) {
-			if n == 0 {
-				return v.o.event(t.Event)
-			}
-			n--
 		}
 	}
 	if tested && n == 0 {
@@ -375,13 +461,26 @@ func (v *matchView) find(members []string, nav rel.Nav, n int) *row.Row {
 	return nil
 }
 
-func eventKey(e nfa.Event) string {
-	return string(binary.BigEndian.AppendUint32(appendEnd(nil, e.Time), e.Seq))
+// begin is the n-th row of a variable that has the first row alone.
+func (v *matchView) begin(n int) *row.Row {
+	if e, ok := v.m.First(); ok && n == 0 {
+		return v.o.event(e)
+	}
+	return nil
+}
+
+// eventKey is the key of an event in the store of rows, valid until the next call.
+func (o *match) eventKey(e nfa.Event) string {
+	o.place = binary.BigEndian.AppendUint32(appendEnd(o.place[:0], e.Time), e.Seq)
+	return view(o.place)
 }
 
 // event is the row of an event of the running key.
 func (o *match) event(e nfa.Event) *row.Row {
-	v := o.events.Get(o.g, o.k, eventKey(e))
+	if r := o.of[e]; r != nil {
+		return r
+	}
+	v := o.events.Get(o.g, o.k, o.eventKey(e))
 	if v == nil {
 		panic(&statestore.Fault{Err: fmt.Errorf("%w: MATCH_RECOGNIZE: the row of an event is missing", statestore.ErrCorrupt)})
 	}
@@ -389,28 +488,48 @@ func (o *match) event(e nfa.Event) *row.Row {
 	if err := o.in.Unpack(*v, r); err != nil {
 		damaged("MATCH_RECOGNIZE", err)
 	}
+	o.remember(e, r)
 	return r
+}
+
+// remember keeps the row of an event of the running key unpacked.
+func (o *match) remember(e nfa.Event, r *row.Row) {
+	o.drop(e)
+	if o.cached++; o.cached > maxCachedRows {
+		clear(o.rows)
+		o.cached, o.of = 1, nil
+	}
+	if o.of == nil {
+		o.of = map[nfa.Event]*row.Row{}
+		o.rows[strings.Clone(o.k)] = o.of
+	}
+	o.of[e] = r
+}
+
+// drop forgets an unpacked row.
+func (o *match) drop(e nfa.Event) {
+	if _, ok := o.of[e]; ok {
+		delete(o.of, e)
+		o.cached--
+	}
 }
 
 // Holds is of nfa.Conditions.
 func (o *match) Holds(cond int, _ nfa.Event, m *nfa.Partial) bool {
 	p := o.conds[cond]
-	v := matchView{o: o, variable: p.variable, candidate: o.candidate, last: o.at}
-	if m != nil {
-		v.taken = m.Taken()
-	}
+	o.view = matchView{o: o, m: m, candidate: o.candidate, last: o.at}
 	for _, f := range p.fill {
-		f(&v)
+		f(&o.view)
 	}
 	return p.cond(p.row)
 }
 
 // Match is of nfa.Output.
 func (o *match) Match(m *nfa.Partial, at int64) error {
-	v := matchView{o: o, taken: m.Taken(), last: at}
-	if n := len(v.taken); n > 0 {
-		v.last = v.taken[n-1].Event.Time
-		first := o.event(v.taken[0].Event)
+	v := matchView{o: o, m: m, last: at}
+	if taken := m.Taken(); len(taken) > 0 {
+		v.last = taken[len(taken)-1].Event.Time
+		first := o.event(taken[0].Event)
 		for i, c := range o.n.Partition {
 			o.out.CopyColumn(o.row, i, o.in, first, c)
 		}
@@ -430,7 +549,8 @@ func (o *match) TimedOut(*nfa.Partial, int64) error { return nil }
 
 // Release is of nfa.Output.
 func (o *match) Release(e nfa.Event) error {
-	o.events.Delete(o.g, o.k, eventKey(e))
+	o.events.Delete(o.g, o.k, o.eventKey(e))
+	o.drop(e)
 	return nil
 }
 
@@ -513,17 +633,16 @@ func (o *match) advance(upTo int64) error {
 
 // run lets rows of one time through the automaton of their key, or, without rows, the time pass.
 func (o *match) run(g statestore.Group, k string, at int64, rows []*row.Row) error {
-	o.g, o.k, o.at = g, k, at
-	o.machine.Reset()
-	before := int64(math.MinInt64)
-	if v := o.states.Get(g, k); v != nil {
-		if err := o.machine.Load(*v); err != nil {
-			damaged("MATCH_RECOGNIZE", err)
-		}
-		if d, ok := o.machine.Deadline(); ok {
-			before = d
-		}
+	o.g, o.k, o.at, o.of = g, k, at, o.rows[k]
+	kept, had := o.states.plain.Ref(g, k)
+	if had {
+		kept.Save()
+		o.machine.Take(*kept.Get())
+	} else {
+		o.machine.Begin(o.memory)
+		o.memory = nfa.State{}
 	}
+	before, timed := o.machine.Deadline()
 	if rows == nil {
 		if err := o.machine.Advance(at, o); err != nil {
 			return err
@@ -538,21 +657,21 @@ func (o *match) run(g statestore.Group, k string, at int64, rows []*row.Row) err
 	}
 	for i, r := range rows {
 		e := nfa.Event{Time: at, Seq: seq + uint32(i)}
-		o.events.Put(g, k, eventKey(e), o.in.Pack(nil, r))
+		o.events.Put(g, k, o.eventKey(e), o.in.Pack(nil, r))
+		if o.n.Proc {
+			o.drop(e) // r is the caller's
+		} else {
+			o.remember(e, r)
+		}
 		o.candidate = r
 		if err := o.machine.Process(e, o, o); err != nil {
 			return err
 		}
 	}
 	o.candidate = nil
-	if o.machine.Idle() {
-		o.states.Delete(g, k)
-	} else {
-		o.buf = o.machine.Store(o.buf[:0])
-		o.states.Set(g, k, slices.Clone(o.buf))
-	}
 	after, ok := o.machine.Deadline()
-	if before != math.MinInt64 && (!ok || after != before) {
+	o.save(kept, had)
+	if timed && (!ok || after != before) {
 		o.waiting.timers.Delete(before, g, k, timerDeadline)
 	}
 	if ok {
@@ -560,4 +679,32 @@ func (o *match) run(g statestore.Group, k string, at int64, rows []*row.Row) err
 		return o.Start()
 	}
 	return nil
+}
+
+// maxMemory is the size up to which the memory of a state without key is kept.
+const maxMemory = 4 << 10
+
+// save puts the state of the machine where it was, or where it belongs from now on.
+func (o *match) save(kept statestore.Ref[nfa.State], had bool) {
+	idle, changed := o.machine.Idle(), o.machine.Changed()
+	s := o.machine.Give()
+	switch {
+	case idle:
+		if had {
+			kept.Delete()
+		}
+		if s.Size() <= maxMemory {
+			o.memory = s
+		}
+		if o.of != nil {
+			o.cached -= len(o.of)
+			delete(o.rows, o.k)
+		}
+	case !had:
+		o.states.Set(o.g, o.k, s)
+	case changed:
+		*kept.Update() = s
+	default:
+		*kept.Get() = s // equal, in memory that may be other
+	}
 }
