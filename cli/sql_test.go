@@ -78,10 +78,10 @@ func TestScripts(t *testing.T) {
 // TestScriptMistakes: command lines that cannot be understood exit with 2 and say what to do.
 func TestScriptMistakes(t *testing.T) {
 	for args, want := range map[string]string{
-		"run":                                            "run takes one file of SQL, and there are 0",
-		"run a.sql b.sql":                                "run takes one file of SQL, and there are 2",
-		"run nowhere.sql":                                "read the script: open nowhere.sql",
-		"run --duration=-1s " + orderTotals:              "--duration must not be below 0",
+		"run":                               "run takes one file of SQL, and there are 0",
+		"run a.sql b.sql":                   "run takes one file of SQL, and there are 2",
+		"run nowhere.sql":                   "read the script: open nowhere.sql",
+		"run --duration=-1s " + orderTotals: "--duration must not be below 0",
 		"run --embedded --check-state " + orderTotals:    "--check-state looks at the state on a cluster",
 		"explain --format xml " + orderTotals:            `unknown format "xml"`,
 		"plan diff " + orderTotals:                       "plan diff takes two files of SQL, and there are 1",

@@ -92,7 +92,9 @@ type encoder struct {
 }
 
 // Ask is of format.Asker.
-func (e *encoder) Ask() (string, error) { return e.reg.Takes(e.reg.Subject(), registry.JSON, e.text, e.differs) }
+func (e *encoder) Ask() (string, error) {
+	return e.reg.Takes(e.reg.Subject(), registry.JSON, e.text, e.differs)
+}
 
 // differs is which properties another schema has otherwise.
 func (e *encoder) differs(latest string) string {
