@@ -137,3 +137,29 @@ func TestSingleTooMany(t *testing.T) {
 		}
 	}
 }
+
+// TestSingleAgain has two rows for a moment twice: the time counts anew, and the error comes if they stay.
+func TestSingleAgain(t *testing.T) {
+	h, l, r := scalarJoin(t, false)
+	second := func(kind row.RowKind) {
+		x := r.RowOf(1, 8)
+		x.Kind = kind
+		h.process(1, x)
+	}
+	grace := singleGrace.Milliseconds()
+	h.process(0, l.RowOf(1, 5))
+	h.process(1, r.RowOf(1, 7))
+	second(row.Insert)
+	h.later(grace - 1)
+	second(row.Delete)
+	second(row.Insert)
+	if h.ends(func() { h.later(grace - 1) }) {
+		t.Error("an error though the two rows were not there all the time")
+	}
+	second(row.Delete)
+	h.later(2 * grace)
+	second(row.Insert)
+	if !h.ends(func() { h.later(grace + 1) }) {
+		t.Error("no error though the second row stays")
+	}
+}
