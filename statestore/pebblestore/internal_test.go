@@ -2,7 +2,9 @@ package pebblestore
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
+	"math/rand/v2"
 	"slices"
 	"sync"
 	"testing"
@@ -224,6 +226,65 @@ func TestLend(t *testing.T) {
 		t.Errorf("lent: %d, want %d", told, want)
 	}
 	if err := errors.Join(stores[0].Close(), d.Close()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// What is lent is room that the block cache has not, until it is given back.
+func TestLentRoomIsNotTheCaches(t *testing.T) {
+	const room = 8 << 20
+	d, err := OpenDir(t.TempDir(), "app", Options{CacheBytes: room})
+	if err != nil {
+		t.Fatal(err)
+	}
+	st, err := d.Open(statestore.Identity{App: "app", Subtask: "0_0"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := st.(*Store)
+	b := s.NewBatch()
+	value := make([]byte, 1000)
+	random := rand.New(rand.NewPCG(1, 2))
+	for i := range 3 * room / len(value) {
+		for j := range value {
+			value[j] = byte(random.Uint32())
+		}
+		b.Set(binary.BigEndian.AppendUint64([]byte{0, 0, 0, 9}, uint64(i)), value)
+	}
+	if err := errors.Join(b.Commit(statestore.Meta{Epoch: 1}), s.Flush()); err != nil {
+		t.Fatal(err)
+	}
+	cached := func() int64 {
+		t.Helper()
+		it, err := s.Scan(nil, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for it.Next() {
+		}
+		if err := it.Close(); err != nil {
+			t.Fatal(err)
+		}
+		return d.cache.Metrics().Size
+	}
+	if n := cached(); n < room/2 || n > room {
+		t.Fatalf("the cache has %d bytes of %d", n, room)
+	}
+	for range 2 { // what was lent before counts no more
+		s.Lend(room / 4 * 3)
+		if n := cached(); n > room/4 {
+			t.Errorf("the cache has %d bytes of %d", n, room/4)
+		}
+		s.Lend(room / 2)
+		if n := cached(); n < room/4 || n > room/2 {
+			t.Errorf("the cache has %d bytes of %d", n, room/2)
+		}
+	}
+	s.Lend(0)
+	if n := cached(); n < room/2 {
+		t.Errorf("the cache has %d bytes of %d when nothing is lent any more", n, room)
+	}
+	if err := errors.Join(s.Close(), d.Close()); err != nil {
 		t.Fatal(err)
 	}
 }
