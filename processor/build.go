@@ -16,7 +16,7 @@ type builder struct {
 	sub  *sub
 	task *task.Task
 	x    *task.Exec
-	memo map[*node]any // steps of operators with several inputs
+	memo map[any]any // steps of operators with several inputs, by node, and stores of tables, by table
 	// shared has what Shared made.
 	shared map[any]any
 	errs   []error
@@ -28,7 +28,7 @@ func (s *sub) newTask(env task.Env) (*task.Task, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &builder{sub: s, task: t, x: t.Exec(), memo: map[*node]any{}}
+	b := &builder{sub: s, task: t, x: t.Exec(), memo: map[any]any{}}
 	for i, n := range s.inputs {
 		t.SetSource(i, n.source.open(b))
 	}
@@ -54,13 +54,13 @@ func (b *builder) fail(n *node, err error) {
 	b.errs = append(b.errs, fmt.Errorf("operator %q: %w", n.display(), err))
 }
 
-// shared builds the step of an operator with several inputs once.
-func shared[S any](b *builder, n *node, build func() S) S {
-	if s, ok := b.memo[n]; ok {
+// shared builds what has several users in a subtask once.
+func shared[S any](b *builder, key any, build func() S) S {
+	if s, ok := b.memo[key]; ok {
 		return s.(S)
 	}
 	s := build()
-	b.memo[n] = s
+	b.memo[key] = s
 	return s
 }
 

@@ -55,6 +55,33 @@ func ExampleIntervalJoinOuter() {
 	// Output: <nil>
 }
 
+// Who clicked on what before they bought, in one visit: a session of clicks and purchases together.
+func ExampleCoGroup_session() {
+	t := processor.New()
+	clicks, purchases := clicksAndPurchases(t)
+	visits := processor.CoGroup(clicks.Window(window.Session(20*time.Minute)), purchases, "visits",
+		func(w processor.Window[string], clicks []adClick, purchases []purchase, emit func(attribution)) error {
+			if len(clicks) > 0 && len(purchases) > 0 {
+				emit(attribution{w.Key, clicks[len(clicks)-1].Ad})
+			}
+			return nil
+		})
+	processor.ToTopic(visits, "visits")
+	fmt.Println(t.Validate())
+	// Output: <nil>
+}
+
+// What each user clicked on last and bought last, if both are known: a table of two tables.
+func ExampleJoinTables() {
+	t := processor.New()
+	clicks, purchases := clicksAndPurchases(t)
+	last := processor.JoinTables(processor.ToTable(clicks, "last-click"), processor.ToTable(purchases, "last-purchase"), "last",
+		func(c adClick, p purchase) attribution { return attribution{p.User, c.Ad} })
+	processor.ToTopic(processor.MapValues(last.Changes(), func(c processor.Change[attribution]) attribution { return c.New }), "last")
+	fmt.Println(t.Validate())
+	// Output: <nil>
+}
+
 // All pairs of click and purchase in the same ten minutes, and late purchases in a topic of their own.
 func ExampleWindowJoin() {
 	t := processor.New()

@@ -210,7 +210,7 @@ func (j *temporalOp[K, T, V]) row(x *task.Exec, k K, v T) error {
 }
 
 // version is what rows of the table go through.
-func (j *temporalOp[K, T, V]) version(x *task.Exec, k K, v *V) error {
+func (j *temporalOp[K, T, V]) version(x *task.Exec, k K, v *V, _ bool) error {
 	x.Op = j.op
 	due, prune, late := j.versions.put(x.Group, k, x.Time, j.node.Watermark, v)
 	if late {

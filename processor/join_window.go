@@ -10,15 +10,19 @@ import (
 )
 
 // WindowJoin joins two streams window by window: f is called once for each pair of rows of a key that are in a window
-// together, when the window fires; the event time of the results is End - 1 ms. The windows of left hold for both streams:
-// Tumbling, Sliding, Cumulate or of the calendar, in event time. Rows of overlapping windows are kept once. Pairs come in
-// the order of the left rows' times, then the right rows'. A row that comes within the allowed lateness emits its pairs
-// with what is kept at once, so no pair of a window comes twice. Late rows of the left stream go where left.LateTo says,
-// those of the right one where LateRightTo says.
+// together, when the window fires; the event time of the results is End - 1 ms. The windows of left, and when they fire, hold
+// for both streams; all but count windows do. Pairs come in the order of the left rows' times, then the right rows'. A window
+// that fires again, because of a row within the allowed lateness or a Trigger, emits the pairs that are new, so no pair of a window
+// comes twice. Late rows of the left stream go where left.LateTo says, those of the right one where LateRightTo says.
 //
-// For rows without a partner use CoGroup. State: "<id>/left", "<id>/right". Flink: join(...).where.equalTo.window.
+// Sessions are those of the rows of both streams together. SessionFunc has a gap for an Either[A, B], or for an A where both
+// streams are of that type.
+//
+// For rows without a partner use CoGroup. State of windows of event time that lie in the same place for all keys and fire by
+// the watermark alone: "<id>/left", "<id>/right", in which rows of overlapping windows are kept once; of all others that of
+// ApplyWindow. Flink: join(...).where.equalTo.window.
 func WindowJoin[K comparable, A, B, R any](left WindowedStream[K, A], right KeyedStream[K, B], id string, f func(A, B) R, o ...Option) KeyedStream[K, R] {
-	return windowJoin(left, right, "window-join", id, f != nil, false, func(j *windowJoinOp[K, A, B], next keyedStep[K, R]) func() error {
+	return windowJoin(left, right, "window-join", id, f != nil, false, listedPairs[K](f), func(j *windowJoinOp[K, A, B], next keyedStep[K, R]) func() error {
 		return func() error {
 			as, bs := j.left.values, j.right.values
 			if j.newOnly { // a row within the allowed lateness is in place of its side's
@@ -38,39 +42,27 @@ func WindowJoin[K comparable, A, B, R any](left WindowedStream[K, A], right Keye
 }
 
 // CoGroup hands all rows of a key in a window, of both streams, to f when the window fires; one of the two may be empty.
-// Each is in the order of the rows' times. emit sends results, with the event time End - 1 ms. A row that comes within the
-// allowed lateness fires its window again for its key, with all its rows. The slices must not be kept beyond the call.
+// Each is in the order of the rows' times. emit sends results, with the event time End - 1 ms. A window that fires again, because
+// of a row within the allowed lateness or a Trigger, does so with all its rows. The slices must not be kept beyond the call.
 // What is said of WindowJoin holds for windows, late rows and state. Flink: coGroup; outer joins of windows are made
 // with it.
 func CoGroup[K comparable, A, B, R any](left WindowedStream[K, A], right KeyedStream[K, B], id string, f func(w Window[K], left []A, right []B, emit func(R)) error, o ...Option) KeyedStream[K, R] {
-	return windowJoin(left, right, "co-group", id, f != nil, true, func(j *windowJoinOp[K, A, B], next keyedStep[K, R]) func() error {
-		var failed error
-		emit := func(r R) {
-			if failed == nil {
-				failed = next(j.x, j.key, r)
-				j.x.Op = j.op
-			}
-		}
+	return windowJoin(left, right, "co-group", id, f != nil, true, listedGroups(f), func(j *windowJoinOp[K, A, B], next keyedStep[K, R]) func() error {
+		e := &emitter[K, R]{next: next, x: j.x, op: j.op}
+		emit := e.emit
 		return func() error {
-			failed = nil
+			e.key, e.err = j.key, nil
 			j.x.Op = j.op
 			w := Window[K]{Key: j.key, Start: instant(j.assigner.StartOf(j.end)), End: instant(j.end), Pane: Pane{Timing: OnTime}}
 			if j.newOnly {
 				w.Pane.Timing = Late
 			}
-			err := f(w, j.left.values, j.right.values, emit)
-			if failed != nil {
-				return failed
-			}
-			if err != nil {
-				return j.x.Fail(j.op, task.UserCode, err)
-			}
-			return nil
+			return e.done(j.x, f(w, j.left.values, j.right.values, emit))
 		}
 	}, o)
 }
 
-func windowJoin[K comparable, A, B, R any](left WindowedStream[K, A], right KeyedStream[K, B], kind, id string, complete, outer bool,
+func windowJoin[K comparable, A, B, R any](left WindowedStream[K, A], right KeyedStream[K, B], kind, id string, complete, outer bool, listed listedJoin[K, A, B, R],
 	result func(j *windowJoinOp[K, A, B], next keyedStep[K, R]) func() error, o []Option) KeyedStream[K, R] {
 	l, r := left.s.must(), right.must()
 	n := l.n.t.add(kind, spaceOperator, id, l.n, r.n)
@@ -84,22 +76,19 @@ func windowJoin[K comparable, A, B, R any](left WindowedStream[K, A], right Keye
 	sameKeys(n, l.keys, r.keys)
 	checkLate[A](n, 0)
 	checkLate[B](n, 1)
+	w := eitherWindows[K, A, B](left, l.keys)
+	w.check(n)
 	a := left.assigner
 	switch {
 	case a.Err() != nil:
-		n.fail("%w", a.Err())
-	case !a.Aligned() || a.IsProcessingTime():
-		n.fail("windows are %s, want windows of event time that lie in the same place for all keys: Tumbling, Sliding, Cumulate, Day, Week or Month", a)
-	case left.trigger != nil || left.isEarly || left.onUpdate || left.isIdle:
-		n.fail("Trigger, EmitEarly, EmitOnUpdate and AdvanceWhenIdle are for aggregations; windows of a join fire when the watermark reaches their end")
-	case left.lateness < 0:
-		n.fail("AllowedLateness is negative: %s", left.lateness)
-	case left.lateness%time.Millisecond != 0:
-		n.fail("AllowedLateness is %s, want a whole number of milliseconds", left.lateness)
-	}
-	n.detail = a.String()
-	if left.lateness > 0 {
-		n.detail += " allowed-lateness " + left.lateness.String()
+		n.migrations = nil
+		return out
+	case a.Kind() == window.KindCount:
+		n.fail("windows are %s: two streams have no count in common; use Window(window.Global()) with a Trigger", a)
+		return out
+	case !a.Aligned() || a.IsProcessingTime() || left.trigger != nil || left.isEarly || left.onUpdate || left.isIdle:
+		listedWindowJoin(w, l, r, n, out, kind, complete, listed)
+		return out
 	}
 	life := time.Duration(a.Size())*time.Millisecond + left.lateness
 	lc, rc := windowRows[A](n, l.keys, "left", a, life), windowRows[B](n, l.keys, "right", a, life)

@@ -257,11 +257,14 @@ func TestWindowJoinDependsOnRowsAlone(t *testing.T) {
 func TestWindowJoinBuildErrors(t *testing.T) {
 	f := func(a, b joinEvent) joined { return joined{} }
 	for want, build := range map[string]func(l, r processor.KeyedStream[string, joinEvent]){
-		"want windows of event time": func(l, r processor.KeyedStream[string, joinEvent]) {
-			processor.WindowJoin(l.Window(window.Session(time.Second)), r, "j", f)
+		"two streams have no count in common": func(l, r processor.KeyedStream[string, joinEvent]) {
+			processor.WindowJoin(l.CountWindow(3, 3), r, "j", f)
 		},
-		"are for aggregations": func(l, r processor.KeyedStream[string, joinEvent]) {
-			processor.WindowJoin(l.Window(window.Tumbling(time.Second)).EmitOnUpdate(), r, "j", f)
+		"a global window never ends": func(l, r processor.KeyedStream[string, joinEvent]) {
+			processor.WindowJoin(l.Window(window.Global()), r, "j", f)
+		},
+		"the gap function of SessionFunc takes int": func(l, r processor.KeyedStream[string, joinEvent]) {
+			processor.WindowJoin(l.Window(window.SessionFunc(func(int) time.Duration { return 0 })), r, "j", f)
 		},
 		"window size is 0s": func(l, r processor.KeyedStream[string, joinEvent]) {
 			processor.WindowJoin(l.Window(window.Tumbling(0)), r, "j", f)

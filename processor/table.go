@@ -37,8 +37,12 @@ type table[K comparable, V any] struct {
 	rows       []func(b *builder) tableStep[K, V]
 }
 
-// tableStep takes a row; nil removes the key.
-type tableStep[K comparable, V any] func(x *task.Exec, k K, v *V) error
+// tableStep takes a row; nil removes the key. had: the key had a row before, as far as the table knows, which it does if its last
+// values are kept.
+type tableStep[K comparable, V any] func(x *task.Exec, k K, v *V, had bool) error
+
+// tableRow takes a row into a table; nil removes the key.
+type tableRow[K comparable, V any] func(x *task.Exec, k K, v *V) error
 
 // Change is what a row did to a table.
 type Change[V any] struct {
@@ -188,7 +192,7 @@ func (t *table[K, V]) keepCurrent() {
 
 // open opens the last values in a subtask.
 func (t *table[K, V]) open(b *builder) *statestore.Table[K, V] {
-	return shared(b, t.n, func() *statestore.Table[K, V] {
+	return shared(b, t, func() *statestore.Table[K, V] {
 		s, err := statestore.NewTable(b.state(), t.n.specOf("table"), t.keys.codec, t.values)
 		if err != nil {
 			b.fail(t.n, err)
@@ -198,7 +202,7 @@ func (t *table[K, V]) open(b *builder) *statestore.Table[K, V] {
 }
 
 // step is what rows of the table go through in a subtask.
-func (t *table[K, V]) step(b *builder) tableStep[K, V] {
+func (t *table[K, V]) step(b *builder) tableRow[K, V] {
 	op := b.op(t.n)
 	var last *statestore.Table[K, V]
 	if t.current {
@@ -217,11 +221,13 @@ func (t *table[K, V]) step(b *builder) tableStep[K, V] {
 		if v != nil && t.gone != nil && t.gone(*v) {
 			v = nil
 		}
+		had := true
 		if last != nil {
 			var c Change[V]
 			if old := last.Get(x.Group, k); old != nil {
 				c.Kind, c.Old = Deleted, *old
 			}
+			had = c.Kind != 0
 			switch {
 			case v != nil:
 				if c.New = *v; c.Kind == 0 {
@@ -243,7 +249,7 @@ func (t *table[K, V]) step(b *builder) tableStep[K, V] {
 			}
 		}
 		for _, next := range rows {
-			if err := next(x, k, v); err != nil {
+			if err := next(x, k, v, had); err != nil {
 				return err
 			}
 		}

@@ -17,19 +17,11 @@ func ApplyWindow[K comparable, T, R any](w WindowedStream[K, T], id string, f fu
 		merge: func(into, from *int64) { *into += *from },
 	}
 	d.open = func(b *builder, n *node, next keyedStep[K, R], host *windowHost[T]) windowResult[K, int64] {
-		op := b.op(n)
-		e := &emitter[K, R]{next: next, x: b.x, op: op}
+		e := &emitter[K, R]{next: next, x: b.x, op: b.op(n)}
 		emit := e.emit
 		return func(x *task.Exec, w Window[K], _ *int64) error {
 			e.key, e.err = w.Key, nil
-			err := f(w, iter.Seq[T](host.values), emit)
-			if e.err != nil {
-				return e.err
-			}
-			if err != nil {
-				return x.Fail(op, task.UserCode, err)
-			}
-			return nil
+			return e.done(x, f(w, iter.Seq[T](host.values), emit))
 		}
 	}
 	return windowed(w, id, d, o)
@@ -49,4 +41,15 @@ func (e *emitter[K, R]) emit(v R) {
 		e.err = e.next(e.x, e.key, v)
 		e.x.Op = e.op
 	}
+}
+
+// done is what a function of the user's has come to that emitted and returned err.
+func (e *emitter[K, R]) done(x *task.Exec, err error) error {
+	switch {
+	case e.err != nil:
+		return e.err
+	case err != nil:
+		return x.Fail(e.op, task.UserCode, err)
+	}
+	return nil
 }

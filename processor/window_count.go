@@ -18,7 +18,7 @@ func countWindows[K comparable, T, A, R any](w WindowedStream[K, T], n *node, d 
 	spec.Windows, spec.Aggregate, spec.Migrations = w.assigner.Layout(), d.aggregate, migrations
 	var rows rowSpec[T]
 	if d.rows {
-		rows.declare(n, s.keys.schema())
+		declare(&rows, n, d, s.keys.schema())
 	}
 	if d.declare != nil {
 		d.declare(n)
@@ -138,7 +138,7 @@ func (o *countOp[K, T, A]) values(yield func(T) bool) {
 		if !more {
 			return
 		}
-		o.rows.part(o.group, o.key, o.firing.Pieces[i].Part, func(_ int64, v *T) bool {
+		o.rows.part(o.group, o.key, o.firing.Pieces[i].Part, func(_ rowKey, v *T) bool {
 			more = yield(*v)
 			return more
 		})

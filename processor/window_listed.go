@@ -16,7 +16,7 @@ import (
 
 // listedWindows makes the operator of windows that each key has for itself: sessions, global ones, and all that have a
 // Trigger.
-func listedWindows[K comparable, T, A, R any](w WindowedStream[K, T], n *node, d *windowDef[K, T, A, R], out KeyedStream[K, R]) {
+func listedWindows[K comparable, T, A, R any](w WindowedStream[K, T], n *node, d *windowDef[K, T, A, R], out KeyedStream[K, R]) makeKeyed[K, T] {
 	s := w.s.s
 	codec, lists, migrations := listCodec[A](n)
 	spec := n.store(storeWindows, statestore.KindTable, s.keys.schema(), schemaOf(lists))
@@ -25,12 +25,12 @@ func listedWindows[K comparable, T, A, R any](w WindowedStream[K, T], n *node, d
 	n.store(processingTimers, statestore.KindTimers, s.keys.schema(), "")
 	var rows rowSpec[T]
 	if d.rows {
-		rows.declare(n, s.keys.schema())
+		declare(&rows, n, d, s.keys.schema())
 	}
 	if d.declare != nil {
 		d.declare(n)
 	}
-	s.attach(func(b *builder) keyedStep[K, T] {
+	return func(b *builder) keyedStep[K, T] {
 		o := &listedOp[K, T, A]{trigger: w.trigger, gap: w.assigner.Size()}
 		if f, _ := w.assigner.Gap(); f != nil {
 			o.gapOf, _ = f.(func(T) time.Duration)
@@ -52,11 +52,15 @@ func listedWindows[K comparable, T, A, R any](w WindowedStream[K, T], n *node, d
 				return fail(err)
 			}
 		}
-		o.host.values = func(yield func(T) bool) { o.rows.all(o.group, o.key, o.firing.Parts, yield) }
+		o.host.rows = func(yield func(at rowKey, v *T) bool) { o.rows.all(o.group, o.key, o.firing.Parts, yield) }
+		o.host.values = func(yield func(T) bool) { o.host.rows(func(_ rowKey, v *T) bool { return yield(*v) }) }
+		if d.late != nil {
+			o.late = d.late(b)
+		}
 		o.result = d.open(b, n, out.s.step(b), &o.host)
 		o.start()
 		return o.step
-	})
+	}
 }
 
 // windowList is the open windows of one key.
@@ -752,9 +756,13 @@ func (t *triggerContext[K, T, A]) DeleteProcessingTimer(at time.Time) {
 // rowSpec is the codec of kept values.
 type rowSpec[T any] struct{ codec statestore.Codec[T] }
 
-func (r *rowSpec[T]) declare(n *node, keySchema string) {
+func declare[K comparable, T, A, R any](r *rowSpec[T], n *node, d *windowDef[K, T, A, R], keySchema string) {
 	var migrations []string
-	r.codec, migrations = stateCodec[T](n, "value type")
+	if d.values != nil {
+		r.codec, migrations = d.values(n)
+	} else {
+		r.codec, migrations = stateCodec[T](n, "value type")
+	}
 	mapKeys, err := statestore.KeyCodecOf[rowKey]()
 	if err != nil {
 		n.fail("%w", err)
@@ -772,12 +780,12 @@ type rowKey struct {
 // keptRows are the values of windows that a key has for itself. Each window has parts, which have numbers of their own,
 // so that sessions become one without a value being moved.
 type keptRows[K comparable, T any] struct {
-	m   *statestore.Map[K, rowKey, T]
-	ats []timedRow[T]
+	m     *statestore.Map[K, rowKey, T]
+	found []keptRow[T]
 }
 
-type timedRow[T any] struct {
-	at int64
+type keptRow[T any] struct {
+	at rowKey
 	v  T
 }
 
@@ -795,33 +803,33 @@ func (r *keptRows[K, T]) put(g statestore.Group, k K, part uint64, at int64, seq
 }
 
 // all calls yield for the values of parts in order of event time, of one time in order of arrival within a part.
-func (r *keptRows[K, T]) all(g statestore.Group, k K, parts []uint64, yield func(T) bool) {
+func (r *keptRows[K, T]) all(g statestore.Group, k K, parts []uint64, yield func(at rowKey, v *T) bool) {
 	if len(parts) == 1 {
-		r.part(g, k, parts[0], func(_ int64, v *T) bool { return yield(*v) })
+		r.part(g, k, parts[0], yield)
 		return
 	}
-	r.ats = r.ats[:0]
+	r.found = r.found[:0]
 	for _, p := range parts {
-		r.part(g, k, p, func(at int64, v *T) bool { r.ats = append(r.ats, timedRow[T]{at, *v}); return true })
+		r.part(g, k, p, func(at rowKey, v *T) bool { r.found = append(r.found, keptRow[T]{at, *v}); return true })
 	}
-	slices.SortStableFunc(r.ats, func(a, b timedRow[T]) int { return cmp.Compare(a.at, b.at) })
-	rows := r.ats
+	slices.SortStableFunc(r.found, func(a, b keptRow[T]) int { return cmp.Compare(a.at.At, b.at.At) })
+	rows := r.found
 	for i := range rows {
-		if !yield(rows[i].v) {
+		if !yield(rows[i].at, &rows[i].v) {
 			break
 		}
 	}
 	clear(rows)
 }
 
-func (r *keptRows[K, T]) part(g statestore.Group, k K, part uint64, yield func(at int64, v *T) bool) {
-	r.m.Range(g, k, rowKey{part, math.MinInt64, 0}, rowKey{part + 1, math.MinInt64, 0}, func(mk rowKey, v *T) bool { return yield(mk.At, v) })
+func (r *keptRows[K, T]) part(g statestore.Group, k K, part uint64, yield func(at rowKey, v *T) bool) {
+	r.m.Range(g, k, rowKey{part, math.MinInt64, 0}, rowKey{part + 1, math.MinInt64, 0}, yield)
 }
 
 func (r *keptRows[K, T]) drop(g statestore.Group, k K, parts []uint64) {
 	var keys []rowKey
 	for _, p := range parts {
-		r.m.Range(g, k, rowKey{p, math.MinInt64, 0}, rowKey{p + 1, math.MinInt64, 0}, func(mk rowKey, _ *T) bool { keys = append(keys, mk); return true })
+		r.part(g, k, p, func(mk rowKey, _ *T) bool { keys = append(keys, mk); return true })
 	}
 	for _, mk := range keys {
 		r.m.Delete(g, k, mk)

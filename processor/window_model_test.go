@@ -102,7 +102,36 @@ func winAgg() processor.Aggregator[event, winAcc] {
 func (c winCase) topology(t *processor.Topology) {
 	s := processor.FromKeyed(t, format.String(), processor.Topic[event]{Name: "in", EventTime: eventTime, MaxOutOfOrder: ms(c.bound)})
 	late := processor.NewOutputTag[event]("late")
-	w := s.Window(c.assigner()).LateTo(late)
+	w := c.windowed(s).LateTo(late)
+	var out processor.KeyedStream[string, winRow]
+	switch c.how {
+	case "apply":
+		out = processor.ApplyWindow(w, "w", func(w processor.Window[string], vs iter.Seq[event], emit func(winRow)) error {
+			var a winAcc
+			for v := range vs {
+				a.IDs = append(a.IDs, v.ID)
+				a.Sum += v.N
+			}
+			emit(rowOf(w, a.IDs, a.Sum, false))
+			return nil
+		})
+	case "flat": // an accumulator without pointers
+		out = processor.Aggregate(w, "w", processor.Sum(func(e event) int64 { return e.N }), func(w processor.Window[string], sum int64) winRow {
+			return rowOf(w, nil, sum, true)
+		})
+	default:
+		out = processor.Aggregate(w, "w", winAgg(), func(w processor.Window[string], a winAcc) winRow { return rowOf(w, a.IDs, a.Sum, true) })
+	}
+	timed := processor.Process(out, "time", func(ctx *processor.KeyedContext[string, winRow, winRow]) {
+		ctx.OnRecord(func(r winRow) error { r.At = ctx.Timestamp().UnixMilli(); ctx.Emit(r); return nil })
+	})
+	processor.ToTopic(timed, "out")
+	processor.To(processor.SideOutput(out, late), processor.SinkTopic[event]{Name: "late", Key: func(e event) []byte { return []byte(e.Key) }})
+}
+
+// windowed cuts a stream as the case says.
+func (c winCase) windowed(s processor.KeyedStream[string, event]) processor.WindowedStream[string, event] {
+	w := s.Window(c.assigner())
 	if c.lateness > 0 {
 		w = w.AllowedLateness(ms(c.lateness))
 	}
@@ -128,30 +157,7 @@ func (c winCase) topology(t *processor.Topology) {
 		}
 		w = w.Trigger(tr)
 	}
-	var out processor.KeyedStream[string, winRow]
-	switch c.how {
-	case "apply":
-		out = processor.ApplyWindow(w, "w", func(w processor.Window[string], vs iter.Seq[event], emit func(winRow)) error {
-			var a winAcc
-			for v := range vs {
-				a.IDs = append(a.IDs, v.ID)
-				a.Sum += v.N
-			}
-			emit(rowOf(w, a.IDs, a.Sum, false))
-			return nil
-		})
-	case "flat": // an accumulator without pointers
-		out = processor.Aggregate(w, "w", processor.Sum(func(e event) int64 { return e.N }), func(w processor.Window[string], sum int64) winRow {
-			return rowOf(w, nil, sum, true)
-		})
-	default:
-		out = processor.Aggregate(w, "w", winAgg(), func(w processor.Window[string], a winAcc) winRow { return rowOf(w, a.IDs, a.Sum, true) })
-	}
-	timed := processor.Process(out, "time", func(ctx *processor.KeyedContext[string, winRow, winRow]) {
-		ctx.OnRecord(func(r winRow) error { r.At = ctx.Timestamp().UnixMilli(); ctx.Emit(r); return nil })
-	})
-	processor.ToTopic(timed, "out")
-	processor.To(processor.SideOutput(out, late), processor.SinkTopic[event]{Name: "late", Key: func(e event) []byte { return []byte(e.Key) }})
+	return w
 }
 
 // mWindow is a window of the model: it holds all its events.
@@ -196,6 +202,14 @@ func (c winCase) windows(at int64) (ws [][2]int64) {
 }
 
 func (c winCase) model(events []event) (rows, late []string) {
+	rows, late = c.firings(events)
+	slices.Sort(rows)
+	slices.Sort(late)
+	return rows, late
+}
+
+// firings are the results in their order.
+func (c winCase) firings(events []event) (rows, late []string) {
 	var open []*mWindow
 	wm, highest := int64(math.MinInt64), int64(math.MinInt64)
 	session := c.kind == "session" || c.kind == "dynamic"
@@ -365,8 +379,6 @@ func (c winCase) model(events []event) (rows, late []string) {
 		}
 		open = slices.DeleteFunc(open, ends)
 	}
-	slices.Sort(rows)
-	slices.Sort(late)
 	return rows, late
 }
 

@@ -170,13 +170,17 @@ type windowDef[K comparable, T, A, R any] struct {
 	merge           func(into, from *A)
 	rows            bool // the values themselves are kept beside the accumulators
 	declare         func(n *node)
+	// Of joins, whose values are Either: their codec, and what takes late ones in place of LateTo.
+	values func(n *node) (statestore.Codec[T], []string)
+	late   func(b *builder) step[T]
 	// open makes the result of one subtask.
 	open func(b *builder, n *node, next keyedStep[K, R], host *windowHost[T]) windowResult[K, A]
 }
 
 // windowHost is what an operator of windows offers to the result.
 type windowHost[T any] struct {
-	values func(yield func(T) bool) // those of the window that fires, in order, if rows is set
+	values func(yield func(T) bool)               // those of the window that fires, in order, if rows is set
+	rows   func(yield func(at rowKey, v *T) bool) // likewise, of windows that each key has for itself
 	state  windowState
 }
 
@@ -211,7 +215,7 @@ func windowed[K comparable, T, A, R any](w WindowedStream[K, T], id string, d *w
 	case a.Aligned() && w.trigger == nil:
 		slicedWindows(w, n, d, out)
 	default:
-		listedWindows(w, n, d, out)
+		s.attach(listedWindows(w, n, d, out))
 	}
 	return out
 }
