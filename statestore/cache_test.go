@@ -223,3 +223,22 @@ func TestWindowsAreReused(t *testing.T) {
 		s.Committed()
 	}
 }
+
+// TestDirtyForgetsTheBuried: what is born and dies in an epoch is not counted as to be committed.
+func TestDirtyForgetsTheBuried(t *testing.T) {
+	s := statestore.NewState(memstore.New(), statestore.StateOptions{})
+	tab := newTable[total](t, s, "t")
+	empty := s.CacheUsed()
+	s.Begin()
+	tab.Update(1, "a")
+	s.End()
+	if s.Dirty() == 0 {
+		t.Error("a new value is not dirty")
+	}
+	s.Begin()
+	tab.Delete(1, "a")
+	s.End()
+	if n, used := s.Dirty(), s.CacheUsed(); n != 0 || used != empty {
+		t.Errorf("%d bytes are dirty, %d in caches, want 0 and %d", n, used, empty)
+	}
+}

@@ -221,6 +221,9 @@ func TestLend(t *testing.T) {
 	if err := stores[1].Close(); err != nil {
 		t.Fatal(err)
 	}
+	if n := told[len(told)-1]; n != 0 {
+		t.Errorf("%d bytes are lent by a store that is closed", n)
+	}
 	stores[1].Lend(1 << 20)
 	if want := []int64{3 << 20, 5 << 20, 7 << 20, 4 << 20, 0}; !slices.Equal(told, want) {
 		t.Errorf("lent: %d, want %d", told, want)
