@@ -91,6 +91,10 @@ fmt: ## Format the code
 bench: ## Compare with the peers on a real broker, about 45 minutes; WHAT, PEERS, REPEAT as in test/bench/run.sh
 	test/bench/run.sh
 
+.PHONY: bench-nexmark
+bench-nexmark: ## Compare SQL with Flink's on the queries of Nexmark, about 30 minutes; QUERIES, PEERS as in test/bench/run.sh
+	WHAT=nexmark test/bench/run.sh
+
 .PHONY: bench-go
 bench-go: ## Run the Go benchmarks
 	$(GO) test -run '^$$' -bench . -benchmem ./...
