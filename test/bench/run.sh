@@ -22,7 +22,7 @@
 #
 # PEERS and WORK (w0 w1 w2) narrow them, or widen them to other peers (command_of; millrace-gogc100 is GOGC=100). tput also has the workloads of event time
 # (WORK="hop session join cep"), with 2,000,000 records or as many as HOP_N, SESSION_N, JOIN_N (both topics together) and CEP_N say; limit has none of them, Streams no cep.
-# nexmark runs QUERIES (all that nexmark/ has) on NEXMARK_N (1,000,000) events, CEP queries on CEP_N (200,000), in a topic of two
+# nexmark runs QUERIES (all that nexmark/ has) on NEXMARK_N (800,000) events, CEP queries on CEP_N (200,000), in a topic of two
 # partitions, once, since it has many runs (NEXMARK_REPEAT); flink-heap-batch is Flink with mini-batches.
 # REPEAT (3) is repetitions of tput, start, keys and restore, PEER_REPEAT (REPEAT) those of tput for all but Millrace and limit, LIVE_REPEAT (1) of lat, failover and restart, GROW_REPEAT (1) of grow. SCALE=0.01 makes 1 % of the records,
 # (of restore10m the keys too), and DUR=8s short live runs, to see whether all works. Millrace's checkpoints go to a local
@@ -197,7 +197,7 @@ fill warmup 1000 10 && bin/runner tput -in warmup -n 1000 -users 10 -w w1 -repea
   fi
   if doing nexmark; then
     queries=${QUERIES:-$(cd nexmark && ls | grep -v tables | sed 's/\.sql$//' | sort -V)}
-    cep=$(records "${CEP_N:-200000}") all_queries=$(records "${NEXMARK_N:-1000000}")
+    cep=$(records "${CEP_N:-200000}") all_queries=$(records "${NEXMARK_N:-800000}")
     bin/gen -topic nexmark -w nexmark -n "$all_queries" -partitions 2 >&2
     bin/gen -topic nexmark-cep -w nexmark -n "$cep" -partitions 2 >&2
     for q in $queries; do
