@@ -802,7 +802,7 @@ func (r *keptRows[K, T]) put(g statestore.Group, k K, part uint64, at int64, seq
 	r.m.Put(g, k, rowKey{part, at, seq}, v)
 }
 
-// all calls yield for the values of parts in order of event time, of one time in order of arrival within a part.
+// all calls yield for the values of parts in order of event time, of one time in order of arrival.
 func (r *keptRows[K, T]) all(g statestore.Group, k K, parts []uint64, yield func(at rowKey, v *T) bool) {
 	if len(parts) == 1 {
 		r.part(g, k, parts[0], yield)
@@ -812,7 +812,9 @@ func (r *keptRows[K, T]) all(g statestore.Group, k K, parts []uint64, yield func
 	for _, p := range parts {
 		r.part(g, k, p, func(at rowKey, v *T) bool { r.found = append(r.found, keptRow[T]{at, *v}); return true })
 	}
-	slices.SortStableFunc(r.found, func(a, b keptRow[T]) int { return cmp.Compare(a.at.At, b.at.At) })
+	slices.SortFunc(r.found, func(a, b keptRow[T]) int {
+		return cmp.Or(cmp.Compare(a.at.At, b.at.At), cmp.Compare(a.at.Seq, b.at.Seq))
+	})
 	rows := r.found
 	for i := range rows {
 		if !yield(rows[i].at, &rows[i].v) {

@@ -1,6 +1,7 @@
 package processor_test
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"iter"
@@ -160,11 +161,17 @@ func (c winCase) windowed(s processor.KeyedStream[string, event]) processor.Wind
 	return w
 }
 
+// arrived is an event with its place in the order of arrival.
+type arrived struct {
+	event
+	n int
+}
+
 // mWindow is a window of the model: it holds all its events.
 type mWindow struct {
 	key        string
 	start, end int64
-	events     []event
+	events     []arrived
 	latest     int64
 	fired      int64
 	onTime     bool
@@ -222,7 +229,7 @@ func (c winCase) firings(events []event) (rows, late []string) {
 			return
 		}
 		es := slices.Clone(w.events)
-		slices.SortStableFunc(es, func(a, b event) int { return int(max(-1, min(1, a.At-b.At))) })
+		slices.SortFunc(es, func(a, b arrived) int { return cmp.Or(cmp.Compare(a.At, b.At), cmp.Compare(a.n, b.n)) })
 		r := winRow{Key: w.key, Start: w.start, End: w.end, Timing: timing, Index: w.fired, At: w.end - 1}
 		if w.end == math.MaxInt64 {
 			r.Start, r.End, r.At = 0, 0, w.latest
@@ -244,7 +251,7 @@ func (c winCase) firings(events []event) (rows, late []string) {
 		}
 	}
 	ends := func(w *mWindow) bool { return w.end != math.MaxInt64 && w.end-1+c.lateness <= wm }
-	add := func(w *mWindow, e event) {
+	add := func(w *mWindow, e arrived) {
 		w.events = append(w.events, e)
 		w.latest = max(w.latest, e.At)
 		timing := "early"
@@ -286,10 +293,11 @@ func (c winCase) firings(events []event) (rows, late []string) {
 			w.set = true
 		}
 	}
-	for _, e := range events {
+	for n, e := range events {
+		e := arrived{e, n}
 		took, any := false, false
 		if session {
-			n := &mWindow{key: e.Key, start: e.At, end: e.At + c.gap(e), latest: math.MinInt64, timers: map[int64]bool{}}
+			n := &mWindow{key: e.Key, start: e.At, end: e.At + c.gap(e.event), latest: math.MinInt64, timers: map[int64]bool{}}
 			var touched []*mWindow
 			for _, w := range open {
 				if w.key == e.Key && w.start <= n.end && w.end >= n.start {
@@ -341,7 +349,7 @@ func (c winCase) firings(events []event) (rows, late []string) {
 			}
 		}
 		if any && !took {
-			b, _ := json.Marshal(e)
+			b, _ := json.Marshal(e.event)
 			late = append(late, fmt.Sprintf("%s=%s @%d", e.Key, b, max(e.At, 0)))
 		}
 		highest = max(highest, e.At)
