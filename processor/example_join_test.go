@@ -82,6 +82,22 @@ func ExampleJoinTables() {
 	// Output: <nil>
 }
 
+// What each user bought last, with the ad clicked on last if there was a click.
+func ExampleJoinTablesOuter() {
+	t := processor.New()
+	clicks, purchases := clicksAndPurchases(t)
+	last := processor.JoinTablesOuter(processor.ToTable(clicks, "last-click"), processor.ToTable(purchases, "last-purchase"), "last", processor.Right,
+		func(c *adClick, p *purchase) attribution {
+			if c == nil {
+				return attribution{User: p.User}
+			}
+			return attribution{p.User, c.Ad}
+		})
+	processor.ToTopic(processor.MapValues(last.Changes(), func(c processor.Change[attribution]) attribution { return c.New }), "last")
+	fmt.Println(t.Validate())
+	// Output: <nil>
+}
+
 // All pairs of click and purchase in the same ten minutes, and late purchases in a topic of their own.
 func ExampleWindowJoin() {
 	t := processor.New()
