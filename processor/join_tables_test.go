@@ -46,8 +46,8 @@ func TestJoinTablesEqualsModel(t *testing.T) {
 		was := map[string]map[string]joined{}
 		want := map[string][]string{}
 		for _, e := range events {
-			had := false
-			if _, had = tables[e.Side][e.Key]; isGone(e) {
+			_, had := tables[e.Side][e.Key]
+			if isGone(e) {
 				delete(tables[e.Side], e.Key)
 				if !had {
 					continue
@@ -69,7 +69,7 @@ func TestJoinTablesEqualsModel(t *testing.T) {
 				old, before := was[name][e.Key]
 				after := a != nil && b != nil || a != nil && (name == "left" || name == "full") || b != nil && (name == "right" || name == "full")
 				var now joined
-				what := ""
+				var what string
 				switch {
 				case after:
 					now = pairOf(a, b)

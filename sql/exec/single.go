@@ -62,7 +62,7 @@ func (o *single) Process(input int, r *row.Row) error {
 	}
 	o.key = s.keys.Append(o.key[:0], r)
 	g, k := o.c.Group(o.key), view(o.key)
-	several := false
+	var several bool
 	var err error
 	if input == 0 {
 		several, err = o.left(g, k, r)
@@ -141,12 +141,10 @@ func (o *single) right(g statestore.Group, k string, r *row.Row) (several bool, 
 	if !adds && was == nil {
 		return false, nil
 	}
-	now := packed(s.l.Pack(nil, r))
 	o.keep(g, k, 1, r, 0)
-	if v := s.rows.Get(g, k, id); v == nil {
-		now = nil
-	} else if now = v.row; v.n > 1 {
-		several = true // for whom is looked up later
+	var now packed
+	if v := s.rows.Get(g, k, id); v != nil {
+		now, several = v.row, v.n > 1 // for whom is looked up later
 	}
 	if n > 0 && bytes.Equal(was, now) {
 		return several, nil // one more or one less of the same
