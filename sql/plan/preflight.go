@@ -16,7 +16,6 @@ const (
 	UnboundedJoin  = "W13" // a regular join keeps all rows of both sides
 	ZeroDelay      = "W14" // the watermark allows no disorder
 	SingleSubtask  = "W15" // all rows go through one subtask
-	ArrivalOrder   = "W16" // the result depends on the order of arrival
 	NoWatermark    = "W18" // a table with times has no watermark, and what reads it keeps state for ever or goes by processing time
 	NeverLate      = "W17" // late rows are asked for where no operator drops any
 )
