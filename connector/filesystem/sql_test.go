@@ -118,7 +118,7 @@ func TestExactlyOnce(t *testing.T) {
 				var fails func() int
 				if point == failpoint.MidBegin || point == failpoint.AfterBegin {
 					_, fails = arm(point, 2, 2)
-					arm(failpoint.AfterEndTxn, 2, 6) // for something to begin with, also when few epochs are enough
+					arm(failpoint.AfterEndTxn, 3, 6) // for something to begin with; of every second one each takeover would wait longer than the last
 				} else {
 					_, fails = arm(point, 3, 4)
 				}
