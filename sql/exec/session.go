@@ -159,15 +159,8 @@ func (o *sessions) Process(input int, r *row.Row) error {
 }
 
 func (o *sessions) release(upTo int64) error {
-	for {
-		at, g, k, _, ok := o.timers.Pop(upTo)
-		if !ok {
-			break
-		}
-		err := o.c.Atomic(g, at, bytesOf(k), func() error { return o.end(at, g, k) })
-		if err != nil {
-			return err
-		}
+	if err := popTimers(o.c, o.timers, upTo, o.end); err != nil {
+		return err
 	}
 	return o.Start()
 }
@@ -217,13 +210,32 @@ func (o *sessions) end(at int64, g statestore.Group, k string) error {
 // sessionAgg is PWindowAgg over sessions whose aggregates need the rows; see mergedSessions for the others.
 type sessionAgg struct {
 	*sessions
+	sessionResult
+	state fn.State
+}
+
+// sessionResult makes the rows of sessions that are over.
+type sessionResult struct {
 	n      *rel.PWindowAgg
+	groups *groups
 	out    *row.Layout
 	ofKey  *row.Layout
 	keyRow *row.Row
 	result *row.Row
-	groups *groups
-	state  fn.State
+}
+
+func newSessionResult(n *rel.PWindowAgg, g *groups, keys rowKeys) sessionResult {
+	out := rel.Layout(n)
+	return sessionResult{n: n, groups: g, out: out, ofKey: keys.layout, keyRow: keys.layout.New(), result: out.New()}
+}
+
+// of is the row of a session of a key, good until the next call.
+func (o *sessionResult) of(keys *row.KeyEncoder, key string, win *windowing, s span, st fn.State) *row.Row {
+	fillKey(keys, o.ofKey, o.keyRow, key, o.out, o.result, len(o.n.Groups))
+	o.groups.result(o.result, st)
+	windowProperties(o.n.Props, o.out, len(o.n.Groups)+len(o.n.Aggs), o.result, win, s.start, s.end)
+	o.result.Kind, o.result.Time = row.Insert, win.instant(s.end)-1
+	return o.result
 }
 
 func newSessionAgg(n *rel.PWindowAgg, c Context) (Operator, error) {
@@ -240,8 +252,7 @@ func newSessionAgg(n *rel.PWindowAgg, c Context) (Operator, error) {
 	if err != nil {
 		return nil, err
 	}
-	o := &sessionAgg{sessions: core, n: n, out: rel.Layout(n), groups: g, ofKey: keys.layout, keyRow: keys.layout.New()}
-	o.result = o.out.New()
+	o := &sessionAgg{sessions: core, sessionResult: newSessionResult(n, g, keys)}
 	core.done = o.done
 	return o, nil
 }
@@ -259,11 +270,7 @@ func (o *sessionAgg) done(_ statestore.Group, key string, s span, rows func(yiel
 	if st.W[0] == 0 {
 		return nil
 	}
-	fillKey(o.keys, o.ofKey, o.keyRow, key, o.out, o.result, len(o.n.Groups))
-	o.groups.result(o.result, *st)
-	windowProperties(o.n.Props, o.out, len(o.n.Groups)+len(o.n.Aggs), o.result, &o.win, s.start, s.end)
-	o.result.Kind, o.result.Time = row.Insert, o.win.instant(s.end)-1
-	return o.c.Emit(o.result)
+	return o.c.Emit(o.of(o.keys, key, &o.win, s, *st))
 }
 
 // begin makes st the aggregates of no rows, which with adds: aggregates of rows that are at hand. The memory of st is used

@@ -101,16 +101,11 @@ func (openSessionsCodec) Own(*openSessions) bool { return true }
 // mergedSessions is PWindowAgg over sessions whose aggregates merge: an accumulator for each session, no rows.
 type mergedSessions struct {
 	clock
-	*groups
-	n      *rel.PWindowAgg
+	sessionResult
 	win    windowing
 	keys   *row.KeyEncoder
 	main   *valueState[openSessions]
 	timers *statestore.Timers[string]
-	out    *row.Layout
-	ofKey  *row.Layout
-	keyRow *row.Row
-	result *row.Row
 	key    []byte
 	over   openSessions
 }
@@ -128,13 +123,12 @@ func mergesSessions(n *rel.PWindowAgg, g *groups) bool {
 
 func newMergedSessions(n *rel.PWindowAgg, c Context, g *groups) (Operator, error) {
 	in := rel.Layout(n.In[0])
-	o := &mergedSessions{clock: clock{c: c, proc: n.Spec.Proc}, groups: g, n: n, win: newWindowing(n.Spec, in, c.Env()),
-		keys: row.NewKeyEncoder(in, n.Groups...), out: rel.Layout(n)}
+	o := &mergedSessions{clock: clock{c: c, proc: n.Spec.Proc}, win: newWindowing(n.Spec, in, c.Env()), keys: row.NewKeyEncoder(in, n.Groups...)}
 	o.fire = o.release
 	keys := keysOf(o.keys, in, n.Groups).(rowKeys)
-	o.ofKey, o.keyRow, o.result = keys.layout, keys.layout.New(), o.out.New()
+	o.sessionResult = newSessionResult(n, g, keys)
 	var err error
-	if o.main, err = openTable(c, "sessions", statestore.KeyCodec[string](keys), statestore.Codec[openSessions](openSessionsCodec{o.agg.codec()}), 0); err != nil {
+	if o.main, err = openTable(c, "sessions", statestore.KeyCodec[string](keys), statestore.Codec[openSessions](openSessionsCodec{o.groups.agg.codec()}), 0); err != nil {
 		return nil, err
 	}
 	if ts, open := c.Store(StoreSpec{Name: "timers", Kind: statestore.KindTimers, Key: keys.Schema()}); open {
@@ -178,7 +172,7 @@ func (o *mergedSessions) Process(input int, r *row.Row) error {
 	v, _ := o.main.Update(g, k)
 	if n == 0 {
 		x := session{span: s, timer: o.win.due(s.end)}
-		o.agg.init(&x.state)
+		o.groups.agg.init(&x.state)
 		*v = slices.Insert(*v, first, x)
 		o.timers.Set(x.timer, g, k, 0)
 		o.due(x.timer)
@@ -187,26 +181,20 @@ func (o *mergedSessions) Process(input int, r *row.Row) error {
 	x.span = s
 	for i := 1; i < n; i++ {
 		from := &(*v)[first+i]
-		o.agg.merge(x.state, from.state)
+		o.groups.agg.merge(x.state, from.state)
 		x.timer = min(x.timer, from.timer) // the others come for nothing
 	}
 	if n > 1 {
 		*v = slices.Delete(*v, first+1, first+n)
 	}
 	x.state.W[0]++
-	o.count(x.state, r)
+	o.groups.count(x.state, r)
 	return nil
 }
 
 func (o *mergedSessions) release(upTo int64) error {
-	for {
-		at, g, k, _, ok := o.timers.Pop(upTo)
-		if !ok {
-			break
-		}
-		if err := o.c.Atomic(g, at, bytesOf(k), func() error { return o.end(at, g, k) }); err != nil {
-			return err
-		}
+	if err := popTimers(o.c, o.timers, upTo, o.end); err != nil {
+		return err
 	}
 	return o.Start()
 }
@@ -238,11 +226,7 @@ func (o *mergedSessions) end(at int64, g statestore.Group, k string) error {
 	}
 	for i := range o.over {
 		s := &o.over[i]
-		fillKey(o.keys, o.ofKey, o.keyRow, k, o.out, o.result, len(o.n.Groups))
-		o.groups.result(o.result, s.state)
-		windowProperties(o.n.Props, o.out, len(o.n.Groups)+len(o.n.Aggs), o.result, &o.win, s.start, s.end)
-		o.result.Kind, o.result.Time = row.Insert, o.win.instant(s.end)-1
-		if err := o.c.Emit(o.result); err != nil {
+		if err := o.c.Emit(o.of(o.keys, k, &o.win, s.span, s.state)); err != nil {
 			return err
 		}
 	}

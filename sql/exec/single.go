@@ -242,15 +242,8 @@ func (o *single) several(g statestore.Group, k string) (yes bool) {
 
 // OnTime is of ProcTimed.
 func (o *single) OnTime(now int64) error {
-	for {
-		at, g, k, _, ok := o.timers.Pop(now)
-		if !ok {
-			break
-		}
-		err := o.c.Atomic(g, at, bytesOf(k), func() error { return o.refuse(g, k) })
-		if err != nil {
-			return err
-		}
+	if err := popTimers(o.c, o.timers, now, func(_ int64, g statestore.Group, k string) error { return o.refuse(g, k) }); err != nil {
+		return err
 	}
 	if at, ok := o.timers.Next(); ok {
 		o.c.DueProcessing(at)

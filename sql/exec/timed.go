@@ -495,3 +495,16 @@ func (o *timeSort) release(upTo int64) error {
 	}
 	return o.Start()
 }
+
+// popTimers takes the timers up to a time off, each with what f does at it or not at all.
+func popTimers(c Context, timers *statestore.Timers[string], upTo int64, f func(at int64, g statestore.Group, k string) error) error {
+	for {
+		at, g, k, _, ok := timers.Pop(upTo)
+		if !ok {
+			return nil
+		}
+		if err := c.Atomic(g, at, bytesOf(k), func() error { return f(at, g, k) }); err != nil {
+			return err
+		}
+	}
+}
