@@ -127,25 +127,12 @@ func fakeKafka(t *testing.T) []string {
 // makeApp writes a control topic, as an app that ran once does.
 func makeApp(t *testing.T, brokers []string, app string, topics ...string) {
 	t.Helper()
-	c, err := txn.Connect(t.Context(), txn.Options{AppID: app, Brokers: brokers})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	control, err := c.OpenControl(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer control.Close()
-	if _, err = control.Update(t.Context(), func(s txn.ControlState) (txn.ControlState, error) {
+	editControl(t, brokers, app, func(s *txn.ControlState) {
 		s.TopicIDs = map[string]string{}
 		for _, n := range topics {
 			s.TopicIDs[n] = "x"
 		}
-		return s, nil
-	}); err != nil {
-		t.Fatal(err)
-	}
+	})
 }
 
 func openForeign(t *testing.T, brokers []string, id, topic string) *kgo.Client {
