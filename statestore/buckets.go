@@ -7,13 +7,14 @@ import (
 )
 
 // buckets is the cache of stores that keep several entries, in order, for one user key: maps and lists. A bucket
-// holds all entries behind one physical prefix; it is loaded by one scan when it is first asked for, and written entry
-// by entry.
+// holds the entries behind one physical prefix; it is loaded by one scan when it is first asked for as a whole, and written
+// entry by entry. Until then it has those that were put or asked for one by one.
 type buckets[V any] struct {
 	x        *values[V]
 	m        map[string]*bucket[V]
 	last     *bucket[V] // of the last call, one of m
 	complete bool       // a prefix without a bucket has no entries in the Store either
+	parts    bool       // entries are put without a look at others, so that a bucket need not be evicted as a whole
 	bytes    int64
 	swept    int // buckets that the running eviction has looked at
 
@@ -38,6 +39,7 @@ type bucket[V any] struct {
 	walking int  // iterations under way
 	shared  bool // with one of them: elems is copied before it changes
 	ref     bool // looked at since the last eviction
+	partial bool // the Store may have entries that are not in elems; what is in elems is right
 	few     [2]*elem[V]
 }
 
@@ -90,38 +92,103 @@ func (b *buckets[V]) bucketSize(k *bucket[V]) int64 {
 	return int64(unsafe.Sizeof(*k)) + int64(len(k.prefix)) + 48
 }
 
-// get returns the bucket of a prefix. It is nil if there is nothing in it and insert is false.
+// get returns the bucket of a prefix with all its entries. It is nil if there is nothing in it and insert is false.
 func (b *buckets[V]) get(prefix []byte, insert bool) *bucket[V] {
-	if k := b.last; k != nil && k.prefix == string(prefix) {
-		k.ref = true
-		return k
-	}
-	if k := b.m[string(prefix)]; k != nil {
-		k.ref, b.last = true, k
-		return k
-	}
-	if b.complete && !insert {
+	k := b.part(prefix, insert)
+	if k == nil {
 		return nil
 	}
-	k := b.newBucket(prefix)
-	if !b.complete {
-		b.x.scan(prefix, successor(prefix), func(key, val []byte) bool {
-			e := &elem[V]{b: k, key: bytes.Clone(key), meta: flagLive}
-			b.x.decode(nil, key, val, &e.val)
-			if b.x.class == encoded {
-				e.enc = bytes.Clone(val)
-			}
-			k.elems = append(k.elems, e)
-			k.live++
-			return true
-		})
+	k.ref = true
+	if k.partial {
+		b.load(k)
 	}
-	for _, e := range k.elems { // not before all could be decoded
-		b.account(b.elemSize(e))
-	}
-	b.m[k.prefix], b.last = k, k
-	b.account(b.bucketSize(k))
 	return k
+}
+
+// part is get without loading: the bucket has what is in memory.
+func (b *buckets[V]) part(prefix []byte, insert bool) *bucket[V] {
+	if k := b.last; k != nil && k.prefix == string(prefix) {
+		return k
+	}
+	k := b.m[string(prefix)]
+	if k == nil {
+		if b.complete && !insert {
+			return nil
+		}
+		k = b.newBucket(prefix)
+		k.partial = !b.complete
+		b.m[k.prefix] = k
+		b.account(b.bucketSize(k))
+	}
+	b.last = k
+	return k
+}
+
+// load reads the entries of the Store that a bucket lacks.
+func (b *buckets[V]) load(k *bucket[V]) {
+	had, all := k.elems, make([]*elem[V], 0, len(k.elems))
+	size, live := int64(0), 0
+	prefix := []byte(k.prefix)
+	b.x.scan(prefix, successor(prefix), func(key, val []byte) bool {
+		for ; len(had) > 0; had = had[1:] {
+			c := bytes.Compare(had[0].key, key)
+			if c == 0 {
+				return true // the next call, or the end, takes it
+			}
+			if c > 0 {
+				break
+			}
+			all = append(all, had[0])
+		}
+		e := b.newElem(k, key)
+		b.fill(e, val)
+		all = append(all, e)
+		size += b.elemSize(e)
+		live++
+		return true
+	})
+	k.elems, k.live, k.partial = append(all, had...), k.live+live, false
+	b.account(size)
+}
+
+// fill sets an entry that is as the Store has it.
+func (b *buckets[V]) fill(e *elem[V], val []byte) {
+	b.x.decode(nil, e.key, val, &e.val)
+	if b.x.class == encoded {
+		e.enc = bytes.Clone(val)
+	}
+	e.meta = flagLive
+}
+
+// lookup returns the entry of key in k, nil if it has no value. If the bucket has it not, for it has only a part, the Store
+// is asked for this one.
+func (b *buckets[V]) lookup(k *bucket[V], key []byte) *elem[V] {
+	i, ok := k.find(key)
+	var e *elem[V]
+	switch {
+	case ok:
+		e = k.elems[i]
+	case !k.partial:
+		return nil
+	default:
+		e = b.newElem(k, key) // stays if there is no value, so that it is known
+		if val, ok := b.x.get(key); ok {
+			b.fill(e, val)
+			k.live++
+		}
+		b.insert(k, i, e)
+	}
+	if e.meta&flagLive == 0 {
+		return nil
+	}
+	k.ref = true
+	return e
+}
+
+func (b *buckets[V]) insert(k *bucket[V], i int, e *elem[V]) {
+	k.own()
+	k.elems = slices.Insert(k.elems, i, e)
+	b.account(b.elemSize(e))
 }
 
 // forget takes a bucket out.
@@ -169,19 +236,6 @@ func (k *bucket[V]) own() {
 	}
 }
 
-// elem returns the entry of key in k; a new one has no value.
-func (b *buckets[V]) elem(k *bucket[V], key []byte) *elem[V] {
-	i, ok := k.find(key)
-	if ok {
-		return k.elems[i]
-	}
-	e := b.newElem(k, key)
-	k.own()
-	k.elems = slices.Insert(k.elems, i, e)
-	b.account(b.elemSize(e))
-	return e
-}
-
 const (
 	elemSlab = 16   // entries made at a time
 	keySlab  = 1024 // bytes of keys
@@ -217,7 +271,7 @@ func (b *buckets[V]) keyOf(key []byte) []byte {
 
 func (b *buckets[V]) newBucket(prefix []byte) *bucket[V] {
 	if !b.slabs {
-		return &bucket[V]{prefix: string(prefix), ref: true}
+		return &bucket[V]{prefix: string(prefix)}
 	}
 	if len(b.heads) == 0 {
 		b.heads = make([]bucket[V], elemSlab)
@@ -225,7 +279,7 @@ func (b *buckets[V]) newBucket(prefix []byte) *bucket[V] {
 	k := &b.heads[0]
 	b.heads = b.heads[1:]
 	p := b.keyOf(prefix)
-	k.prefix, k.ref = unsafe.String(unsafe.SliceData(p), len(p)), true
+	k.prefix = unsafe.String(unsafe.SliceData(p), len(p))
 	k.elems = k.few[:0]
 	return k
 }
@@ -236,7 +290,7 @@ func (b *buckets[V]) reset() {
 		b.x.s.pend.bytes -= int64(len(e.key)) + pendOverhead + int64(b.pend[j].cap)
 	}
 	b.account(-b.bytes)
-	*b = buckets[V]{x: b.x, m: b.m, slabs: b.slabs}
+	*b = buckets[V]{x: b.x, m: b.m, slabs: b.slabs, parts: b.parts}
 	clear(b.m)
 }
 
@@ -307,8 +361,19 @@ func (b *buckets[V]) read(e *elem[V]) *V {
 
 // update returns the value of key for writing; it exists from now on.
 func (b *buckets[V]) update(k *bucket[V], key []byte) *V {
-	e := b.elem(k, key)
+	i, ok := k.find(key)
+	if ok {
+		e := k.elems[i]
+		b.write(e)
+		b.setLive(e, true)
+		return &e.val
+	}
+	e := b.newElem(k, key)
+	b.insert(k, i, e)
 	b.write(e)
+	if k.partial {
+		e.meta |= flagBase // for all that is known
+	}
 	b.setLive(e, true)
 	return &e.val
 }
@@ -373,6 +438,9 @@ func (b *buckets[V]) rollback() {
 	for j := len(b.undo) - 1; j >= 0; j-- {
 		u := &b.undo[j]
 		live := u.flags&flagLive != 0
+		if u.e.meta&flagBase != 0 && u.flags&(flagLive|flagDirty) == 0 {
+			u.e.b.partial = true // put without a look, and the Store may have it
+		}
 		u.e.val = u.val
 		if b.x.class == encoded && live {
 			b.x.decode(nil, u.e.key, u.e.enc, &u.e.val)
@@ -464,8 +532,11 @@ func (b *buckets[V]) written() {
 	b.pend, b.pendOf = b.pend[:0], b.pendOf[:0]
 }
 
-// evict drops whole buckets whose entries are all clean, those that were not looked at since the last time first. It looks
-// at as many as there are twice, at most; where it begins is random.
+// busy says that an entry is not as the Store has it.
+func (e *elem[V]) busy() bool { return e.meta&(flagDirty|flagSealed) != 0 || e.pend != 0 }
+
+// evict drops the clean entries of buckets, of stores without parts those of buckets that are all clean, those that were not
+// looked at since the last time first. It looks at as many as there are twice, at most; where it begins is random.
 func (b *buckets[V]) evict(w *sweep) (ended bool) {
 	before := b.bytes
 	for _, k := range b.m {
@@ -478,22 +549,45 @@ func (b *buckets[V]) evict(w *sweep) (ended bool) {
 			k.ref = false
 			continue
 		}
-		if slices.ContainsFunc(k.elems, func(e *elem[V]) bool { return e.meta&(flagDirty|flagSealed) != 0 || e.pend != 0 }) {
-			continue
-		}
-		if k.live > 0 {
-			b.complete = false
-		}
-		for _, e := range k.elems {
-			b.account(-b.elemSize(e))
-		}
-		b.forget(k)
+		b.shed(k)
 	}
 	w.want -= before - b.bytes
 	if ended = w.want <= 0 || b.swept >= 2*len(b.m); ended {
 		b.swept = 0
 	}
 	return ended
+}
+
+// shed drops the clean entries of a bucket, and the bucket if nothing is left.
+func (b *buckets[V]) shed(k *bucket[V]) {
+	busy := 0
+	for _, e := range k.elems {
+		if e.busy() {
+			busy++
+		}
+	}
+	if busy > 0 && (!b.parts || busy == len(k.elems)) {
+		return
+	}
+	var left []*elem[V]
+	if busy > 0 {
+		left = make([]*elem[V], 0, busy)
+	}
+	for _, e := range k.elems {
+		if e.busy() {
+			left = append(left, e)
+			continue
+		}
+		if e.meta&flagLive != 0 {
+			k.live--
+			k.partial, b.complete = true, false
+		}
+		b.account(-b.elemSize(e))
+	}
+	k.elems = left
+	if busy == 0 {
+		b.forget(k)
+	}
 }
 
 func (b *buckets[V]) cached() int64 { return b.bytes }

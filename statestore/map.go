@@ -1,7 +1,8 @@
 package statestore
 
-// Map is a keyed store of maps: for each key of a key group, one V for each map key, in the order of the map keys. The
-// map of a key is read as a whole when it is first used and is not in memory.
+// Map is a keyed store of maps: for each key of a key group, one V for each map key, in the order of the map keys. Put asks
+// the Store for nothing; Get and Delete ask it for one entry, if that is not in memory; Len, All, Range, Before and Clear
+// read the map of the key as a whole, if not all of it is.
 type Map[K, MK comparable, V any] struct {
 	b      buckets[V]
 	kw     keyWriter[K]
@@ -22,13 +23,23 @@ func NewMap[K, MK comparable, V any](s *State, spec Spec, kc KeyCodec[K], mkc Ke
 	if err := m.b.open(x); err != nil {
 		return nil, err
 	}
+	m.b.parts = true
 	return m, s.register(spec, KindMap, &m.b)
 }
 
 func (m *Map[K, MK, V]) bucket(g Group, k K, insert bool) *bucket[V] {
+	return m.b.get(m.prefixOf(g, k), insert)
+}
+
+// part is bucket without loading what is not in memory.
+func (m *Map[K, MK, V]) part(g Group, k K, insert bool) *bucket[V] {
+	return m.b.part(m.prefixOf(g, k), insert)
+}
+
+func (m *Map[K, MK, V]) prefixOf(g Group, k K) []byte {
 	m.buf = m.kw.append(append(m.buf[:4], byte(g>>8), byte(g)), k)
 	m.prefix = len(m.buf)
-	return m.b.get(m.buf, insert)
+	return m.buf
 }
 
 func (m *Map[K, MK, V]) key(mk MK) []byte {
@@ -38,12 +49,8 @@ func (m *Map[K, MK, V]) key(mk MK) []byte {
 
 // find returns the entry, or nil.
 func (m *Map[K, MK, V]) find(g Group, k K, mk MK) *elem[V] {
-	b := m.bucket(g, k, false)
-	if b == nil {
-		return nil
-	}
-	if i, ok := b.find(m.key(mk)); ok && b.elems[i].meta&flagLive != 0 {
-		return b.elems[i]
+	if b := m.part(g, k, false); b != nil {
+		return m.b.lookup(b, m.key(mk))
 	}
 	return nil
 }
@@ -66,7 +73,7 @@ func (m *Map[K, MK, V]) Len(g Group, k K) int {
 
 // Put sets the value of mk in the map of k.
 func (m *Map[K, MK, V]) Put(g Group, k K, mk MK, v V) {
-	b := m.bucket(g, k, true)
+	b := m.part(g, k, true)
 	*m.b.update(b, m.key(mk)) = v
 }
 

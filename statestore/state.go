@@ -162,8 +162,8 @@ func (s *State) Rollback() {
 }
 
 // Seal ends the running epoch and returns its changelog: each changed key once, with its last value, encoded now. An
-// entry that was born and deleted within the epoch leaves no trace, and neither do windows that were dropped. The
-// changes are valid until Committed; the next epoch may start at once. Only one epoch is sealed at a time.
+// entry that was born and deleted within the epoch leaves no trace (in a Map that is not all in memory it may leave a delete),
+// and neither do windows that were dropped. The changes are valid until Committed; the next epoch may start at once. Only one epoch is sealed at a time.
 func (s *State) Seal(epoch uint64) []Change {
 	if s.sealed {
 		panic(&Fault{fmt.Errorf("seal epoch %d: epoch %d is sealed and not yet committed", epoch, s.epoch)})
@@ -333,14 +333,38 @@ const (
 	evictGrown = 16
 )
 
+// share says what each substore is to give of need bytes, each in proportion to what it has. Those that have little are spared,
+// if all of them together have little: a small table that others look into costs a read of the Store each time, also where
+// it has nothing.
+func (s *State) share(need int64) {
+	var all, little int64
+	for _, sub := range s.subs {
+		n := sub.cached()
+		all += n
+		if n < s.room/littlePart {
+			little += n
+		}
+	}
+	if little > s.room/4 {
+		little = 0
+	}
+	for _, sub := range s.subs {
+		n := sub.cached()
+		if little > 0 && n < s.room/littlePart {
+			n = 0
+		}
+		s.shares = append(s.shares, int64(float64(need)*float64(n)/float64(max(all-little, 1))))
+	}
+}
+
+// littlePart is which part of the room is little.
+const littlePart = 64
+
 // evict brings the caches down to 15/16 of their room, or as far as clean entries go, with a bounded piece of the work in
 // each Begin.
 func (s *State) evict() {
 	if !s.evicts() {
-		need := s.used - s.room/16*15
-		for _, sub := range s.subs {
-			s.shares = append(s.shares, int64(float64(need)*float64(sub.cached())/float64(max(s.used, 1))))
-		}
+		s.share(s.used - s.room/16*15)
 		s.evicting, s.evictAt, s.evicted = 0, 0, s.used
 	}
 	w := sweep{looks: evictLooks + int(max(0, s.used-s.evicted)/evictGrown)}

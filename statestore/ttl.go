@@ -184,15 +184,14 @@ func sweepBuckets[V any](b *buckets[Stamped[V]], prefixLen func(key []byte) int)
 		if n < 0 {
 			b.x.fault(ErrCorrupt)
 		}
-		k := b.get(key[:n], false)
+		k := b.part(key[:n], false)
 		if k == nil {
 			return
 		}
-		i, ok := k.find(key)
-		if !ok || k.elems[i].meta&flagLive == 0 {
+		e := b.lookup(k, key)
+		if e == nil {
 			return
 		}
-		e := k.elems[i]
 		remove, at := fn(e.val.At)
 		switch {
 		case remove:

@@ -194,9 +194,7 @@ func (w *WindowRows[K, V]) Add(end int64, g Group, k K, at int64, v V) {
 	}
 	binary.BigEndian.PutUint32(w.buf[n+8:], seq)
 	e := b.newElem(bk, w.buf)
-	bk.own()
-	bk.elems = slices.Insert(bk.elems, i, e)
-	b.account(b.elemSize(e))
+	b.insert(bk, i, e)
 	b.write(e)
 	b.setLive(e, true)
 	e.val = v

@@ -352,43 +352,78 @@ func (s *Store) Get(key []byte) ([]byte, bool, error) {
 	return s.value, true, nil
 }
 
-// reads is the iterator that Get reads with. Unlike Pebble's Get it asks the bloom filters of the lowest level too, which
-// holds most keys: a key that is not there costs a fourth. It sees the store as it was when it was made, and holds memtables
-// and files that are gone since; so it is made anew when the store was written, or has put its files in order.
+// reads are the iterator that Get reads with, and one that a Scan has ended with and the next may use. Unlike Pebble's Get
+// that of Get asks the bloom filters of the lowest level too, which holds most keys: a key that is not there costs a fourth.
+// They see the store as it was when they were made, and hold memtables and files that are gone since; so they are made anew
+// when the store was written, or has put its files in order.
 type reads struct {
 	it      *pebble.Iterator
-	of      uint64        // changes when it was made
+	scan    *pebble.Iterator
+	of      uint64        // changes when they were made
+	writes  uint64        // how often they were let go of
 	changes atomic.Uint64 // flushes and compactions that have ended
 }
 
-func (r *reads) iterator(db *pebble.DB) (*pebble.Iterator, error) {
+// fresh lets go of iterators that do not see the store as it is.
+func (r *reads) fresh() error {
 	n := r.changes.Load()
-	if r.it != nil && r.of == n {
-		return r.it, nil
+	if r.of == n {
+		return nil
 	}
-	if err := r.end(); err != nil {
-		return nil, err
+	err := r.end()
+	r.of = n
+	return err
+}
+
+func (r *reads) iterator(db *pebble.DB) (*pebble.Iterator, error) {
+	if err := r.fresh(); err != nil || r.it != nil {
+		return r.it, err
 	}
 	it, err := db.NewIter(&pebble.IterOptions{UseL6Filters: true})
 	if err != nil {
 		return nil, err
 	}
-	r.it, r.of = it, n
+	r.it = it
 	return it, nil
 }
 
-// end lets go of the iterator.
-func (r *reads) end() error {
-	if r.it == nil {
-		return nil
+// between makes an iterator for lo <= key < hi.
+func (r *reads) between(db *pebble.DB, lo, hi []byte) (*pebble.Iterator, error) {
+	if err := r.fresh(); err != nil {
+		return nil, err
 	}
-	it := r.it
-	r.it = nil
-	return it.Close()
+	if it := r.scan; it != nil {
+		r.scan = nil
+		it.SetBounds(lo, hi)
+		return it, nil
+	}
+	return db.NewIter(&pebble.IterOptions{LowerBound: lo, UpperBound: hi})
 }
 
-// stale says that it holds what the store has put away since.
-func (r *reads) stale() bool { return r.it != nil && r.of != r.changes.Load() }
+// giveBack takes an iterator that was made before so many writes, for the next Scan or to close it.
+func (r *reads) giveBack(it *pebble.Iterator, writes uint64) error {
+	if r.scan != nil || r.writes != writes || r.of != r.changes.Load() || it.Error() != nil {
+		return it.Close()
+	}
+	r.scan = it
+	return nil
+}
+
+// end lets go of the iterators.
+func (r *reads) end() error {
+	r.writes++
+	var err error
+	for _, it := range []**pebble.Iterator{&r.it, &r.scan} {
+		if *it != nil {
+			err = errors.Join(err, (*it).Close())
+			*it = nil
+		}
+	}
+	return err
+}
+
+// stale says that they hold what the store has put away since.
+func (r *reads) stale() bool { return (r.it != nil || r.scan != nil) && r.of != r.changes.Load() }
 
 // Scan implements statestore.Store.
 func (s *Store) Scan(lo, hi []byte) (statestore.Iterator, error) {
@@ -401,11 +436,11 @@ func (s *Store) Scan(lo, hi []byte) (statestore.Iterator, error) {
 	if hi != nil && bytes.Compare(lo, hi) >= 0 {
 		return &iterator{s: s}, nil
 	}
-	pit, err := s.db.NewIter(&pebble.IterOptions{LowerBound: lo, UpperBound: hi})
+	pit, err := s.reads.between(s.db, lo, hi)
 	if err != nil {
 		return nil, s.fault("scan", err)
 	}
-	it := &iterator{s: s, it: pit}
+	it := &iterator{s: s, it: pit, writes: s.reads.writes}
 	s.iters[it] = struct{}{}
 	return it, nil
 }
@@ -715,6 +750,7 @@ func (s *Store) noteMeta(m statestore.Meta) {
 type iterator struct {
 	s       *Store
 	it      *pebble.Iterator
+	writes  uint64 // of reads
 	started bool
 	value   []byte
 	err     error
@@ -751,7 +787,7 @@ func (it *iterator) Close() error {
 	if it.it == nil {
 		return it.err
 	}
-	err := it.it.Close()
+	err := it.s.reads.giveBack(it.it, it.writes)
 	it.it = nil
 	delete(it.s.iters, it)
 	if it.err == nil && err != nil {
