@@ -2,6 +2,7 @@ package exec
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
 
@@ -51,6 +52,7 @@ type joinSide struct {
 	l     *row.Layout
 	keys  *row.KeyEncoder
 	id    *row.KeyEncoder // tells rows of a key apart; nil = there is one row for a key
+	whole bool            // id is all columns
 	rows  *mapState[sideRow]
 	outer bool // its rows come out without a match too
 	row   *row.Row
@@ -91,10 +93,13 @@ func newJoin(n *rel.PJoin, c Context) (Operator, error) {
 			for c := range all {
 				all[c] = c
 			}
-			s.id = row.NewKeyEncoder(side, all...)
+			s.id, s.whole = row.NewKeyEncoder(side, all...), true
 		}
 		ids := "one"
-		if s.id != nil {
+		switch {
+		case s.whole:
+			ids = "short " + s.id.Schema()
+		case s.id != nil:
 			ids = s.id.Schema()
 		}
 		var err error
@@ -177,14 +182,32 @@ func (o *join) Process(input int, r *row.Row) error {
 	return nil
 }
 
+// longID is from how many bytes on a whole row is told by its hash, since it is in the value too. Its 128 bits are of a
+// cryptographic hash: nobody can make rows that have the same.
+const longID = 32
+
+// idOf is what tells a row from others of its key, valid until the next call.
+func (s *joinSide) idOf(r *row.Row) string {
+	s.buf = s.buf[:0]
+	if s.id == nil {
+		return ""
+	}
+	s.buf = s.id.Append(s.buf, r)
+	switch {
+	case !s.whole:
+	case len(s.buf) < longID:
+		s.buf = append(s.buf, 0)
+	default:
+		sum := sha256.Sum256(s.buf)
+		s.buf = append(append(s.buf[:0], sum[:16]...), 1)
+	}
+	return view(s.buf)
+}
+
 // keep notes a row, or forgets it.
 func (o *join) keep(g statestore.Group, k string, input int, r *row.Row, matches int64) {
 	s := &o.sides[input]
-	s.buf = s.buf[:0]
-	if s.id != nil {
-		s.buf = s.id.Append(s.buf, r)
-	}
-	id := view(s.buf)
+	id := s.idOf(r)
 	if s.id == nil || o.n.UniqueKey[input] != nil { // there is one row for an id
 		if r.Kind.Adds() {
 			s.rows.Put(g, k, id, sideRow{n: 1, matches: matches, row: s.l.Pack(nil, r)})

@@ -3,6 +3,7 @@ package exec
 import (
 	"bytes"
 	"math"
+	"strings"
 	"time"
 
 	"github.com/millrace-stream/millrace/row"
@@ -127,11 +128,7 @@ func (o *single) value(kind row.RowKind, v packed, at int64) error {
 // right takes a change of the right side; several says that a row of the left side may have got a second row by it.
 func (o *single) right(g statestore.Group, k string, r *row.Row) (several bool, err error) {
 	s := &o.sides[1]
-	s.buf = s.buf[:0]
-	if s.id != nil {
-		s.buf = s.id.Append(s.buf, r)
-	}
-	id := string(s.buf)
+	id := strings.Clone(s.idOf(r))
 	var was packed
 	n := int64(0)
 	if v := s.rows.Get(g, k, id); v != nil {
