@@ -19,6 +19,7 @@ import (
 	"path/filepath"
 	"runtime/debug"
 	"syscall"
+	"time"
 
 	"github.com/spf13/pflag"
 
@@ -27,6 +28,7 @@ import (
 	"github.com/millrace-stream/millrace/internal/api"
 	"github.com/millrace-stream/millrace/internal/engine"
 	"github.com/millrace-stream/millrace/internal/failpoint"
+	"github.com/millrace-stream/millrace/internal/task"
 	"github.com/millrace-stream/millrace/internal/telemetry"
 	"github.com/millrace-stream/millrace/processor"
 	"github.com/millrace-stream/millrace/statestore"
@@ -125,6 +127,30 @@ func Run(ctx context.Context, app string, topology func(*processor.Topology), cf
 
 // RunTopology is Run for a topology that is made already, with its own default for bad input.
 func RunTopology(ctx context.Context, app string, t *processor.Topology, cfg Config) error {
+	return RunReplanned(ctx, app, t, cfg, Replan{})
+}
+
+// Replan makes the topology of a running app anew: one that depends on what the cluster has, as where topics are found by a
+// pattern.
+type Replan struct {
+	// Every is how often that is done; 0 = never.
+	Every time.Duration
+	// Topology is the topology that a start would have now.
+	Topology func(ctx context.Context) (*processor.Topology, error)
+}
+
+// plan is Topology for the engine.
+func (r Replan) plan(ctx context.Context) (*task.Plan, error) {
+	t, err := r.Topology(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return t.Plan()
+}
+
+// RunReplanned is RunTopology for a topology that is made anew now and then. When it is another one that can take over the
+// state, all members commit, let go, and go on with it; of one that cannot the log tells, and the app goes on as it is.
+func RunReplanned(ctx context.Context, app string, t *processor.Topology, cfg Config, again Replan) error {
 	cfg.App.ID = app
 	if app == "" {
 		return errors.New("run: the app needs a name: give one to Run, or set app.id")
@@ -167,6 +193,7 @@ func RunTopology(ctx context.Context, app string, t *processor.Topology, cfg Con
 		BackoffMin: cfg.Restart.BackoffMin, BackoffMax: cfg.Restart.BackoffMax, MaxAttempts: cfg.Restart.MaxAttempts,
 		StartOffsets: cfg.Start.Offsets, OutOfRange: cfg.Errors.OutOfRange, Advertise: advertised(cfg), AllowDroppedState: cfg.Start.AllowDroppedState, Logger: log,
 		Start:     engine.Start{Mode: cfg.Start.Mode, Nonce: cfg.Start.Nonce},
+		Replan:    engine.Replan{Every: again.Every, Plan: again.plan},
 		OpenBlobs: func(ctx context.Context, url string) (blob.Store, error) { return openBlobsAt(ctx, cfg, url, log) },
 	})
 	if err != nil {

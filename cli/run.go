@@ -17,6 +17,7 @@ import (
 	"github.com/millrace-stream/millrace/configs"
 	"github.com/millrace-stream/millrace/internal/embedded"
 	"github.com/millrace-stream/millrace/internal/task"
+	"github.com/millrace-stream/millrace/processor"
 )
 
 // embeddedPartitions is how many partitions topics on the embedded broker have: with one, no quiet partition holds event time back.
@@ -86,7 +87,23 @@ func runScript(c *scriptCall) error {
 	case inProcess:
 		return runEmbedded(ctx, c, s)
 	}
-	return asUsage(library.RunTopology(ctx, c.config.App.ID, s.app.Topology, c.config))
+	return asUsage(library.RunReplanned(ctx, c.config.App.ID, s.app.Topology, c.config, c.replan(s)))
+}
+
+// replan plans the script anew, where it has tables that look for topics which come later.
+func (c *scriptCall) replan(s *script) library.Replan {
+	return library.Replan{Every: s.app.Discover, Topology: func(ctx context.Context) (*processor.Topology, error) {
+		o := c.options()
+		o.Connectors = c.program.connectors(&clusterTopics{ctx, c.config}, false)
+		now, err := readScript(c.path, c.text, o)
+		if err == nil {
+			err = now.plan()
+		}
+		if err != nil {
+			return nil, err
+		}
+		return now.app.Topology, nil
+	}}
 }
 
 // asUsage gives faults of a topology the exit code of a mistake.

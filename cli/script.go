@@ -19,7 +19,6 @@ import (
 	"github.com/millrace-stream/millrace/connector"
 	"github.com/millrace-stream/millrace/connector/kafka"
 	"github.com/millrace-stream/millrace/sql"
-	"github.com/millrace-stream/millrace/sql/catalog"
 	"github.com/millrace-stream/millrace/sql/diag"
 	"github.com/millrace-stream/millrace/sql/parse"
 	"github.com/millrace-stream/millrace/sql/rel"
@@ -76,10 +75,7 @@ func (s *script) plan() error {
 	if list.Err() != nil {
 		return scriptError{list}
 	}
-	s.app, s.warnings = app, append(s.warnings, list...)
-	for _, w := range app.Plan.Warnings {
-		s.warnings.Add(diag.New(w.At.Source, w.At.Span, w.Code, "%s", w.Message))
-	}
+	s.app, s.warnings = app, append(append(s.warnings, list...), app.Warnings()...)
 	s.warnings.Sort()
 	return nil
 }
@@ -96,38 +92,6 @@ func (s *script) patterns() map[string]string {
 		})
 	}
 	return names
-}
-
-// unusedOption is the warning of an option of a table that does nothing.
-const unusedOption = "W23"
-
-// unused warns of options of tables that have no effect.
-func (s *script) unused(registry connector.Registry) (list diag.List) {
-	seen := map[*catalog.Table]bool{}
-	look := func(t *catalog.Table, options map[string]string, at rel.Place) {
-		conn := registry[options["connector"]]
-		if t == nil || conn == nil || seen[t] {
-			return
-		}
-		seen[t] = true
-		tr, err := conn.Traits(connector.Table{Table: t, Options: options})
-		if err != nil {
-			return // who plans it has told it
-		}
-		for _, u := range tr.Unused {
-			list.Add(diag.New(at.Source, at.Span, unusedOption, "table %s: %s has no effect: %s", t.Path, u.Option, u.Why))
-		}
-	}
-	for _, sink := range s.app.Plan.Sinks {
-		look(sink.Table, sink.Options, sink.At())
-		rel.Walk(sink, func(n rel.Node) bool {
-			if scan, ok := n.(*rel.PScan); ok {
-				look(scan.Table, scan.Options, scan.At())
-			}
-			return true
-		})
-	}
-	return list
 }
 
 // warn writes the warnings for people.
@@ -234,12 +198,23 @@ func (c *scriptCall) Topics(settings map[string]string) (topics map[string]int, 
 	if err != nil {
 		return nil, err
 	}
-	cluster, err := connect(c.cmd.Context(), loaded.Config)
+	return (&clusterTopics{c.cmd.Context(), loaded.Config}).Topics(nil)
+}
+
+// clusterTopics are the topics of a cluster that is known.
+type clusterTopics struct {
+	ctx    context.Context
+	config configs.Config
+}
+
+// Topics is of connector.Cluster.
+func (c *clusterTopics) Topics(map[string]string) (map[string]int, error) {
+	cluster, err := connect(c.ctx, c.config)
 	if err != nil {
 		return nil, err
 	}
 	defer cluster.Close()
-	all, err := cluster.AllTopics(c.cmd.Context())
+	all, err := cluster.AllTopics(c.ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -302,7 +277,7 @@ func (c *scriptCall) open() (*script, error) {
 	if err := s.plan(); err != nil {
 		return nil, err
 	}
-	s.warnings = append(append(c.notes, s.warnings...), s.unused(c.connectors())...)
+	s.warnings = append(append(c.notes, s.warnings...), s.app.Unused(c.connectors())...)
 	s.warnings.Sort()
 	if c.loaded, err = c.settled(s.app.Settings); err != nil {
 		return nil, fmt.Errorf("what tables say of the cluster: %w", err)

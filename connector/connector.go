@@ -107,6 +107,10 @@ func (t *Table) FieldsOf(i int) []int {
 // Source is a table that is read: from topics, or made by Generate.
 type Source struct {
 	Topics []string
+	// Pattern is the regular expression that Topics were found by, and "" where they were named. Who runs the script looks
+	// for more of them every Discover, if that is above 0: they begin at their first records.
+	Pattern  string
+	Discover time.Duration
 	// Start is where a partition is read from at the first start of the app, and End where its reading ends; the zero End is
 	// never. Both are found once: a restart goes on where it was, and ends where it would have ended.
 	Start processor.Start

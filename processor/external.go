@@ -35,7 +35,7 @@ func ToExternal[T any](from Flow[T], sink ExternalSink[T], o ...Option) {
 	n.need(sink.Encode != nil, "Encode")
 	n.need(sink.Open != nil, "Open")
 	p.attach(func(b *builder) step[T] {
-		ctx := &SubtaskContext{b: b}
+		ctx := &SubtaskContext{b: b, node: b.node(n)}
 		e, err := sink.Open(ctx)
 		if err != nil {
 			b.fail(n, err)

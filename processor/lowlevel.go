@@ -29,6 +29,7 @@ func KeyGroup(key []byte) statestore.Group {
 // SubtaskContext tells the parts of an operator about the subtask that they belong to.
 type SubtaskContext struct {
 	b         *builder
+	node      *task.Node // of an External
 	topic     string
 	partition int32
 }
@@ -40,6 +41,14 @@ func (c *SubtaskContext) Now() int64 { return c.b.x.Now() }
 func (c *SubtaskContext) Subtask() Subtask {
 	id, parallelism := c.b.x.Subtask()
 	return Subtask{id.SubTopology, id.Index, parallelism}
+}
+
+// Watermark is where event time is, of what is for an External; NoTime before the first one, and Never when the input has ended.
+func (c *SubtaskContext) Watermark() int64 {
+	if c.node == nil {
+		return NoTime
+	}
+	return c.node.Watermark
 }
 
 // Source is the topic and the partition that a decoder is for; "", 0 for other parts.
@@ -138,6 +147,9 @@ type RawTopic[T any] struct {
 	Start Start
 	// End is where reading ends; the zero End is never.
 	End End
+	// Pattern is what Topics were found by, if anything. A topic that is added to those of a pattern, when the app has read
+	// others of it, begins at its first record and not at Start: nothing of it is to be missed.
+	Pattern string
 }
 
 // FromRaw reads topics with a decoder for each partition. Unlike From it does not look at keys, values and timestamps.
@@ -156,7 +168,7 @@ func FromRaw[T any](t *Topology, topic RawTopic[T], o ...Option) Stream[T] {
 		}
 		n := t.add("from-raw", spaceSource, id)
 		checkTopic(n, name, topic.ID)
-		n.source = &sourceInfo{topic: name, start: topic.Start.s, end: topic.End.e, layout: task.InputLayout{Custom: true, Idle: topic.Idle}}
+		n.source = &sourceInfo{topic: name, start: topic.Start.s, end: topic.End.e, pattern: topic.Pattern, layout: task.InputLayout{Custom: true, Idle: topic.Idle}}
 		n.with(o)
 		n.need(topic.Open != nil, "Open")
 		if topic.Idle < 0 {

@@ -97,6 +97,7 @@ type sourceInfo struct {
 	from     *node // of a repartition topic: the key-by that writes it
 	start    task.Start
 	end      task.End
+	pattern  string
 	layout   task.InputLayout
 	open     func(b *builder) task.Source
 	internal bool
@@ -569,7 +570,7 @@ func (t *Topology) Plan() (*task.Plan, error) {
 		}
 		st := &task.SubTopology{ID: s.id, Outputs: s.outputs, Stores: s.stores, Parallelism: s.parallelism, Feeds: s.feeds(), Describe: s.describe(true), New: s.newTask, KeyGroup: s.keyGroup}
 		for _, n := range s.inputs {
-			in := task.Input{Topic: n.source.topic, Internal: n.source.internal, Start: n.source.start, End: n.source.end, Idle: n.source.layout.Idle, Broadcast: n.source.layout.Broadcast, Load: n.source.loads, Value: n.source.value, Key: n.source.key}
+			in := task.Input{Topic: n.source.topic, Internal: n.source.internal, Start: n.source.start, End: n.source.end, Pattern: n.source.pattern, Idle: n.source.layout.Idle, Broadcast: n.source.layout.Broadcast, Load: n.source.loads, Value: n.source.value, Key: n.source.key}
 			if f := n.source.from; f != nil {
 				in.Upstream, in.Partitions = of[f], n.parallelism
 				in.KeySchema, in.ValueSchema = n.source.keySchema, n.source.valueSchema

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/millrace-stream/millrace/connector"
 	"github.com/millrace-stream/millrace/processor"
@@ -68,6 +69,8 @@ type App struct {
 	Topology *processor.Topology
 	// Settings are what the tables say of the Kafka cluster, as keys of the configuration: see connector.Source.
 	Settings map[string]string
+	// Discover is how often tables want to be asked for topics that came later; 0 = none does. See connector.Source.
+	Discover time.Duration
 }
 
 // Script reads a script, whose INSERTs become one app. name is that of the file, for messages. The list has all errors,
@@ -134,7 +137,7 @@ func (s *Session) App(sinks []*rel.Sink) (*App, diag.List) {
 	if err != nil {
 		return nil, append(list, asDiag(err))
 	}
-	return &App{p, app.Topology, app.Settings}, list
+	return &App{p, app.Topology, app.Settings, app.Discover}, list
 }
 
 // Plan plans sinks.

@@ -83,12 +83,16 @@ func (k *kafka) Source(t connector.Table) (*connector.Source, error) {
 		if s.Topics, err = k.matching(x); err != nil {
 			return nil, err
 		}
+		s.Pattern = x.pattern.String()
 	}
 	if s.Start, err = x.start(len(s.Topics)); err != nil {
 		return nil, err
 	}
 	if s.End, err = x.end(len(s.Topics)); err != nil {
 		return nil, err
+	}
+	if x.pattern != nil && x.o.Text("scan.bounded.mode") == "unbounded" {
+		s.Discover = x.o.Duration("scan.topic-partition-discovery.interval")
 	}
 	if _, err := newDecoder(x); err != nil { // for the errors
 		return nil, err

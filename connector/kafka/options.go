@@ -34,7 +34,6 @@ func (k *kafka) options() []format.Option {
 		none("scan.parallelism", format.Integer, "", "the number of subtasks follows from the partitions and the configuration (parallelism)"),
 		opt("scan.watermark.idle-timeout", format.Duration, "0", "So long after its last record a partition no longer holds event time back. 0 = never, or what SET 'table.exec.source.idle-timeout' says."),
 		none("scan.watermark.emit.strategy", format.Enum, "on-event", "a watermark follows each record", "on-event", "on-periodic"),
-		none("scan.topic-partition-discovery.interval", format.Duration, "5 min", "partitions that are added are seen by themselves, topics that match a pattern at the next start"),
 		opt("on-error", format.Enum, "", "What becomes of a record that cannot be decoded, or a row that cannot be written: the app stops, the record is left out and counted, or it goes to the topic <app.id>-dead-letter. Without it the configuration says so (errors.decode). Not in Flink.", "fail", "skip", "dead-letter"),
 		none("sink.parallelism", format.Integer, "", "rows are written by the subtasks that made them"),
 		none("sink.delivery-guarantee", format.Enum, "exactly-once", "rows are always written exactly once, in the transaction that commits what they were made of", "exactly-once", "at-least-once", "none"),
@@ -50,11 +49,13 @@ func (k *kafka) options() []format.Option {
 		value := opt("value.format", format.Text, "", "The format of values.")
 		key.Required, value.Required = true, true
 		o = append(o, key, value,
+			none("scan.topic-partition-discovery.interval", format.Duration, "5 min", "partitions that are added are seen by themselves"),
 			none("sink.buffer-flush.max-rows", format.Integer, "0", "rows are written with the next commit"),
 			none("sink.buffer-flush.interval", format.Duration, "0", "rows are written with the next commit (commit.max-latency)"))
 	} else {
 		o = append(o,
-			opt("topic-pattern", format.Text, "", "A regular expression for the whole names of the topics that are read, instead of topic. It is looked up when the app starts."),
+			opt("topic-pattern", format.Text, "", "A regular expression for the whole names of the topics that are read, instead of topic."),
+			opt("scan.topic-partition-discovery.interval", format.Duration, "5 min", "How often topics are looked for that match topic-pattern and came later; 0 = only when the app starts. Partitions that are added are seen by themselves."),
 			opt("format", format.Text, "", "The format of values; the same as value.format."),
 			opt("value.format", format.Text, "", "The format of values."),
 			opt("key.format", format.Text, "", "The format of keys; with key.fields."),

@@ -42,7 +42,7 @@ func (s *shared) write(b []byte) error {
 var options = []format.Option{
 	{Name: "print-identifier", Kind: format.Text, Doc: "A text in front of each row, so that the rows of several tables can be told apart."},
 	{Name: "standard-error", Kind: format.Boolean, Default: "false", Doc: "Print to the standard error instead of the standard output."},
-	{Name: "sink.parallelism", Kind: format.Integer, Doc: "Accepted for the sake of Flink's tables; it changes nothing."},
+	{Name: "sink.parallelism", Kind: format.Integer, Doc: "No effect: rows are printed by the subtasks that made them.", NoEffect: "rows are printed by the subtasks that made them"},
 }
 
 // Spec is of connector.Connector.
@@ -55,7 +55,7 @@ func (p *printer) Spec() connector.Spec {
 // Traits is of connector.Connector.
 func (p *printer) Traits(t connector.Table) (connector.Traits, error) {
 	_, err := connector.Options(t.Options, options)
-	return connector.Traits{Writes: catalog.Retract, CanWrite: true}, err
+	return connector.Traits{Writes: catalog.Retract, CanWrite: true, Unused: connector.NoEffect(t.Options, options)}, err
 }
 
 // Source is of connector.Connector.

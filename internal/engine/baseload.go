@@ -146,6 +146,13 @@ func (l *life) loadBase(ctx context.Context, b *txn.Base) (*txn.EpochRecord, err
 		return nil, &fatalError{err}
 	}
 	l.begun = plan.handles
+	for _, s := range was.Subs {
+		for _, in := range s.Inputs {
+			if !in.Internal {
+				l.sawTopic(in.Topic)
+			}
+		}
+	}
 	plan.record.Owner, plan.record.WallTime = l.w.opts.Kafka.InstanceID, started.UnixMilli()
 	if len(plan.sources) == 0 {
 		return plan.record, nil

@@ -144,6 +144,11 @@ func begin(app string, s txn.ControlState, incarnation uint64, origin string, ba
 // movedError says that the members have agreed upon another incarnation than the one that this worker runs.
 type movedError struct{ from, to uint64 }
 
+func (e *movedError) next(w *Worker) {
+	w.log.Info("going on in another incarnation", "was", e.from, "incarnation", e.to)
+	w.again(w.opts.Plan)
+}
+
 func (e *movedError) Error() string {
 	return fmt.Sprintf("the app was begun anew as incarnation %d, this worker ran incarnation %d", e.to, e.from)
 }
@@ -277,11 +282,12 @@ func (w *Worker) tellStart(was, now txn.ControlState) {
 	}
 }
 
-// again makes the worker as new, so that it can run in another incarnation.
-func (w *Worker) again() {
+// again makes the worker as new, so that it can run in another incarnation or with another plan.
+func (w *Worker) again(p *task.Plan) {
 	fresh := New(w.opts)
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.opts.Plan = p
 	w.state, w.failure, w.stopping = StateStarting, nil, false
 	w.cluster, w.control, w.group, w.topo, w.origin, w.base, w.poll, w.joined = nil, nil, nil, nil, "", nil, nil, nil
 	w.grown = nil

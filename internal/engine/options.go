@@ -73,6 +73,8 @@ type Options struct {
 	Start Start
 	// OpenBlobs opens the store of a savepoint that is not in that of the checkpoints; nil = there is only that one.
 	OpenBlobs func(ctx context.Context, url string) (blob.Store, error)
+	// Replan looks for another plan while the worker runs; the zero value does not.
+	Replan Replan
 	// AllowDroppedState lets a topology start that no longer has a store that the old one had.
 	AllowDroppedState bool
 

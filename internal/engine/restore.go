@@ -534,6 +534,7 @@ func (l *life) reconcile(ctx context.Context, rec *txn.EpochRecord, committed ma
 	if rec != nil {
 		for _, p := range rec.Inputs {
 			listed[record.TopicPartition{Topic: p.Topic, Partition: p.Partition}] = true
+			l.sawTopic(p.Topic)
 			if p.Offset >= 0 {
 				known[record.TopicPartition{Topic: p.Topic, Partition: p.Partition}] = p.Offset
 			}
@@ -620,11 +621,37 @@ func offsetText(off int64) string {
 	return fmt.Sprint(off)
 }
 
+// sawTopic notes that the state was made from a topic, or would have been had there been records.
+func (l *life) sawTopic(topic string) {
+	if l.saw == nil {
+		l.saw = map[string]bool{}
+	}
+	l.saw[topic] = true
+}
+
+// start is where partitions of an input begin that neither the state nor the group knows. Of those that came while the app
+// was reading already, partitions of a topic and topics of a pattern, nothing may be missed.
+func (l *life) start(i int) task.Start {
+	in := l.s.sub.plan.Inputs[i]
+	st := in.Start
+	reading := slices.ContainsFunc(l.s.sub.plan.Inputs, func(x task.Input) bool {
+		return l.saw[x.Topic] && (x.Topic == in.Topic || in.Pattern != "" && x.Pattern == in.Pattern)
+	})
+	switch {
+	case !reading:
+	case st.Kind == task.StartLatest, st.Kind == task.StartTimestamp:
+		st = task.Start{Kind: task.StartEarliest}
+	case st.Kind == task.StartGroup:
+		st.Else = task.StartEarliest
+	}
+	return st
+}
+
 // startOffsets asks where sources begin.
 func (l *life) startOffsets(ctx context.Context, tps []record.TopicPartition) (map[record.TopicPartition]int64, error) {
 	out := map[record.TopicPartition]int64{}
 	for i, tps := range l.byInput(tps) {
-		st := l.s.sub.plan.Inputs[i].Start
+		st := l.start(i)
 		offs, err := StartPositions(ctx, l.w.cluster, l.w.opts.Kafka.AppID, st, tps)
 		if err != nil {
 			return nil, fmt.Errorf("find the start offsets of subtask %s: %w", l.s.id, err)

@@ -284,6 +284,7 @@ type life struct {
 	tps      []record.TopicPartition         // all partitions, as fetched
 	waiting  map[record.TopicPartition]int64 // those not fetched yet, and where: see task.Awaits
 	index    map[record.TopicPartition]int
+	saw      map[string]bool // topics that were read before this life, for all that the epoch record or the savepoint tells
 	added    bool
 
 	topics      map[string]txn.TopicInfo // of the subtask, as the takeover found them

@@ -10,6 +10,7 @@
 //	saver            one per subtask and savepoint: brings the subtask's state to the blob store
 //	janitor          one per worker: deletes consumed repartition records, checks topic identities, asks who owns what
 //	follower         one per worker: reads the control topic
+//	replanner        one per worker: asks Options.Replan for another plan
 //	standby          one per state that is kept for a subtask of another member: follows its changelog
 //	standby poll     one per worker, if it keeps standbys: polls for them with a consumer of their own
 //
@@ -69,11 +70,12 @@ type Worker struct {
 	owners   map[record.SubtaskID]txn.Owner // as last heard; replaced, never changed
 	keeper   *keeper                        // of states that are not owned
 
-	saves saves          // its share in savepoints
-	fatal chan error     // cap 1: first error that stops the worker
-	ended chan struct{}  // cap 1: the app has ended
-	ends  ends           // what its subtasks say of that
-	wg    sync.WaitGroup // subtasks
+	saves     saves          // its share in savepoints
+	fatal     chan error     // cap 1: first error that stops the worker
+	otherPlan chan struct{}  // cap 1: the members have agreed upon a plan that is not this worker's
+	ended     chan struct{}  // cap 1: the app has ended
+	ends      ends           // what its subtasks say of that
+	wg        sync.WaitGroup // subtasks
 }
 
 // concurrentCommits bounds the commits of one process at a time: more at once only wait for each other at the broker.
@@ -95,6 +97,7 @@ func New(opts Options) *Worker {
 		subtasks:        map[record.SubtaskID]*subtask{},
 		totals:          map[record.SubtaskID]*totals{},
 		fatal:           make(chan error, 1),
+		otherPlan:       make(chan struct{}, 1),
 		ended:           make(chan struct{}, 1),
 	}
 	w.keeper = newKeeper(w)
@@ -105,16 +108,16 @@ func New(opts Options) *Worker {
 // and the worker leaves the group (LeaveOnStop). The error is nil after a graceful stop; otherwise it says what made
 // the worker give up.
 //
-// When another incarnation begins, by a rescale or by members with another start mode, the worker goes on in that.
+// When another incarnation begins, by a rescale or by members with another start mode, when inputs have more partitions and
+// when Options.Replan gives another plan, the worker lets go and goes on with that.
 func (w *Worker) Run(ctx context.Context) error {
 	err := w.run(ctx)
-	var moved *movedError
-	for ; errors.As(err, &moved) && ctx.Err() == nil; err = w.run(ctx) {
-		w.log.Info("going on in another incarnation", "was", moved.from, "incarnation", moved.to)
-		w.again()
+	var end onward
+	for ; errors.As(err, &end) && ctx.Err() == nil; err = w.run(ctx) {
+		end.next(w)
 	}
-	if errors.As(err, &moved) {
-		err = nil // it was told to end as it went there, and has let go of everything
+	if errors.As(err, &end) {
+		err = nil // it was told to end as it went on, and has let go of everything
 	}
 	w.desk.close()
 	w.mu.Lock()
@@ -179,6 +182,7 @@ func (w *Worker) run(ctx context.Context) error {
 	var helpers sync.WaitGroup
 	helpers.Go(func() { w.poll.run(inner) })
 	helpers.Go(func() { w.janitor(inner) })
+	helpers.Go(func() { w.replan(inner) })
 	helpers.Go(func() { w.follow(inner, control) })
 	defer func() { cancel(); helpers.Wait(); consumer.Close() }()
 	if w.opts.Standbys > 0 {
@@ -218,8 +222,8 @@ func (w *Worker) run(ctx context.Context) error {
 	case failure = <-w.fatal:
 	case failure = <-group.Err():
 	}
-	var moved *movedError
-	if failure != nil && !errors.As(failure, &moved) {
+	var next onward
+	if failure != nil && !errors.As(failure, &next) {
 		w.log.Error("worker stops", "error", failure)
 	}
 	stopErr := w.stop(failure)
@@ -601,6 +605,10 @@ func (w *Worker) agreed(s txn.ControlState) {
 		w.fail(&movedError{w.topo.incarnation, s.Incarnation})
 	case s.Fingerprint != w.topo.fingerprint:
 		w.log.Warn("another version of the topology was started; members of both do not share the work", "fingerprint", w.topo.fingerprint, "other", s.Fingerprint)
+		select {
+		case w.otherPlan <- struct{}{}:
+		default:
+		}
 	}
 	// The newest state, which may be newer than the one that is told: a stop that is over stops nobody.
 	now := w.control.State()
@@ -701,8 +709,7 @@ func (w *Worker) checkTopics(ctx context.Context, missing map[string]bool) (map[
 			case beyond(in.partitions, info.Partitions, int32(s.parallelism)):
 				w.tellGrowth(in, info.Partitions, s)
 			default:
-				w.fail(fatalf("input topic %s had %d partitions when this worker started, and has %d now; restart all workers to take the new ones in (their number must be a multiple of %d, the subtasks of sub-topology %d)",
-					in.topic, in.partitions, info.Partitions, s.parallelism, s.plan.ID))
+				w.fail(&grownError{in.topic, in.partitions, info.Partitions})
 				return nil, false
 			}
 		}

@@ -47,8 +47,10 @@ type Input struct {
 	// Partitions of an internal topic; 0 = the engine takes the largest count among the inputs of Upstream.
 	Partitions int
 	Start      Start
-	End        End           // of an external topic
-	Idle       time.Duration // 0: never idle
+	End        End // of an external topic
+	// Pattern is what the names of external topics were found by; a topic of it that comes later begins at its first record.
+	Pattern string
+	Idle    time.Duration // 0: never idle
 	// Broadcast: an internal topic with one partition for each subtask, whatever the other inputs have; the upstream writes
 	// every record to all of them.
 	Broadcast bool

@@ -49,7 +49,7 @@ func (c *compiler) shared(topic string) (processor.Stream[*common], error) {
 	if policy == 0 {
 		policy = processor.Skip
 	}
-	s := processor.FromRaw(c.top, processor.RawTopic[*common]{Topics: []string{topic}, ID: c.unique(clean("topic-" + topic)), Idle: first.idle, Start: first.source.Start, End: first.source.End,
+	s := processor.FromRaw(c.top, processor.RawTopic[*common]{Topics: []string{topic}, ID: c.unique(clean("topic-" + topic)), Idle: first.idle, Start: first.source.Start, End: first.source.End, Pattern: first.source.Pattern,
 		Open: func(ctx *processor.SubtaskContext) (processor.Decoder[*common], error) {
 			d := &commonDecoder{ctx: ctx}
 			for _, r := range readers {

@@ -74,6 +74,8 @@ type App struct {
 	Topology *processor.Topology
 	// Settings are what the tables say of the cluster: see connector.Source.
 	Settings map[string]string
+	// Discover is the least connector.Source.Discover of the tables; 0 = none has one.
+	Discover time.Duration
 }
 
 // Plan makes the topology of a plan. An error is a *diag.Error with the place of what cannot be run.
@@ -100,7 +102,13 @@ func Plan(p *rel.Plan, o Options) (*App, error) {
 	if err := c.top.Validate(); err != nil {
 		return nil, fmt.Errorf("compile plan: %w", err)
 	}
-	return &App{c.top, c.settings}, nil
+	app := &App{Topology: c.top, Settings: c.settings}
+	for _, r := range c.readings {
+		if d := r.source.Discover; d > 0 && (app.Discover == 0 || d < app.Discover) {
+			app.Discover = d
+		}
+	}
+	return app, nil
 }
 
 // settle takes what a table says of the cluster: there is one for an app.

@@ -185,7 +185,7 @@ func (c *compiler) source(n *rel.PScan) (stream, error) {
 		parts = append(parts, c.part(r, topic, s))
 	}
 	if len(own) > 0 {
-		parts = append(parts, processor.FromRaw(c.top, processor.RawTopic[*row.Row]{Topics: own, ID: c.id(n, "scan"), Idle: r.idle, Start: r.source.Start, End: r.source.End,
+		parts = append(parts, processor.FromRaw(c.top, processor.RawTopic[*row.Row]{Topics: own, ID: c.id(n, "scan"), Idle: r.idle, Start: r.source.Start, End: r.source.End, Pattern: r.source.Pattern,
 			Open: func(ctx *processor.SubtaskContext) (processor.Decoder[*row.Row], error) { return c.decoder(ctx, r) }}, c.sourceOptions(r.source.OnError)...))
 	}
 	if len(parts) == 1 {
@@ -252,7 +252,9 @@ func (c *compiler) decoder(ctx *processor.SubtaskContext, r *reading) (*scanDeco
 	}
 	c.watch(d, r)
 	if c.routed[tableKey(r.scan)] {
-		d.route, d.routed = ctx.Routed, routedOf(ctx)
+		d.routed = routedOf(ctx)
+		advice := fmt.Sprintf("table %s says 'partitioned-by' = 'key', which is not so: take the option away", r.scan.Table.Path)
+		d.route = func(key []byte) (statestore.Group, error) { return ctx.Routed(key, advice) }
 	}
 	d.now = ctx.Now
 	d.in, err = r.source.Open(ctx)

@@ -64,11 +64,12 @@ type Shell struct {
 	timing  bool
 	layout  *row.Layout // of the query that is planned
 	quit    bool
+	told    map[string]bool // warnings of options, which are told once
 }
 
 // New is a shell with an empty session.
 func New(o Options) *Shell {
-	s := &Shell{o: o}
+	s := &Shell{o: o, told: map[string]bool{}}
 	o.SQL.Collect = s.collect
 	s.session = sql.NewSession(o.SQL)
 	return s
@@ -132,6 +133,18 @@ func (s *Shell) warn(list diag.List) {
 	}
 }
 
+// warnUnused tells of options of tables that have no effect, of each once.
+func (s *Shell) warnUnused(app *sql.App) {
+	var fresh diag.List
+	for _, d := range app.Unused(s.o.SQL.Connectors) {
+		if !s.told[d.Message] {
+			s.told[d.Message] = true
+			fresh.Add(d)
+		}
+	}
+	s.warn(fresh)
+}
+
 // result shows or runs what a statement means.
 func (s *Shell) result(ctx context.Context, r bind.Result) error {
 	switch {
@@ -188,7 +201,8 @@ func (s *Shell) insert(ctx context.Context, sinks []*rel.Sink) error {
 	if list.Err() != nil {
 		return s.failed(list)
 	}
-	s.warn(list)
+	s.warn(append(list, app.Warnings()...))
+	s.warnUnused(app)
 	ctx, cancel := s.o.Interruptible(ctx)
 	defer cancel()
 	err := s.o.Insert(ctx, app, s.session.Config)
@@ -257,6 +271,7 @@ func (s *Shell) query(ctx context.Context, n rel.Node) error {
 		return s.failed(list)
 	}
 	s.warn(list)
+	s.warnUnused(app)
 	zone, err := s.session.Zone()
 	if err != nil {
 		s.say("error: %s", err)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/millrace-stream/millrace/connector"
 	"github.com/millrace-stream/millrace/connector/datagen"
+	"github.com/millrace-stream/millrace/connector/print"
 	"github.com/millrace-stream/millrace/internal/adhoc"
 	"github.com/millrace-stream/millrace/internal/record"
 	"github.com/millrace-stream/millrace/row"
@@ -29,7 +30,7 @@ func newHarness(t *testing.T, form string, terminal Terminal) *harness {
 	t.Helper()
 	h := &harness{stop: func(int) bool { return false }}
 	h.Shell = New(Options{
-		SQL: sql.Options{Connectors: connector.Registry{"datagen": datagen.New()}},
+		SQL: sql.Options{Connectors: connector.Registry{"datagen": datagen.New(), "print": print.New()}},
 		Out: &h.out, Err: &h.err, Form: form, Terminal: terminal,
 		Interruptible: context.WithCancel,
 		Insert:        func(context.Context, *sql.App, map[string]string) error { h.inserts++; return nil },
@@ -121,6 +122,23 @@ func TestFormsOfResults(t *testing.T) {
 		if got != want {
 			t.Errorf("%s: got\n%s\nwant\n%s", form, got, want)
 		}
+	}
+}
+
+// TestWarnings: an INSERT tells what the planner warns of, and options without effect are told once.
+func TestWarnings(t *testing.T) {
+	h := newHarness(t, "table", nil)
+	h.run(t, numbers+"CREATE TABLE p (name STRING, n BIGINT) WITH ('connector' = 'print', 'sink.parallelism' = '4');")
+	const insert = "INSERT INTO p SELECT name, COUNT(*) FROM numbers GROUP BY name;"
+	h.run(t, insert)
+	for _, want := range []string{"warning W12", "warning W23: table p: 'sink.parallelism' = '4' has no effect"} {
+		if got := h.err.String(); !strings.Contains(got, want) {
+			t.Errorf("the first INSERT says\n%s\nwant %s", got, want)
+		}
+	}
+	h.run(t, insert)
+	if got := h.err.String(); !strings.Contains(got, "W12") || strings.Contains(got, "W23") {
+		t.Errorf("the second INSERT says\n%s", got)
 	}
 }
 
