@@ -50,6 +50,7 @@ type elem[V any] struct {
 	enc  []byte // class encoded only: version and value as of the last step
 	meta uint64 // as in entry
 	pend uint32 // index in buckets.pend + 1
+	size uint32 // class strung only: bytes of the encoded value, which takes about as much behind its pointers
 }
 
 // shortElem is an entry with room for its key.
@@ -85,7 +86,23 @@ func (b *buckets[V]) account(n int64) {
 }
 
 func (b *buckets[V]) elemSize(e *elem[V]) int64 {
-	return int64(unsafe.Sizeof(*e)) + int64(len(e.key)) + 2*int64(len(e.enc)) + 8
+	key := len(e.key)
+	if !b.slabs && key <= shortKey {
+		key = shortKey
+	}
+	return gcWeight * (int64(unsafe.Sizeof(*e)) + int64(key) + 2*int64(len(e.enc)) + int64(e.size) + 8)
+}
+
+// gcWeight is how many bytes of the heap a byte of objects that the garbage collector has to follow costs: if the caches were
+// filled up with such, it would run all the time.
+const gcWeight = 2
+
+// resize notes the encoded size of a value.
+func (b *buckets[V]) resize(e *elem[V], n int) {
+	if b.x.class == strung {
+		b.account(int64(n) - int64(e.size))
+		e.size = uint32(n)
+	}
 }
 
 func (b *buckets[V]) bucketSize(k *bucket[V]) int64 {
@@ -154,8 +171,11 @@ func (b *buckets[V]) load(k *bucket[V]) {
 // fill sets an entry that is as the Store has it.
 func (b *buckets[V]) fill(e *elem[V], val []byte) {
 	b.x.decode(nil, e.key, val, &e.val)
-	if b.x.class == encoded {
+	switch b.x.class {
+	case encoded:
 		e.enc = bytes.Clone(val)
+	case strung:
+		e.size = uint32(len(val))
 	}
 	e.meta = flagLive
 }
@@ -482,6 +502,7 @@ func (b *buckets[V]) seal() {
 				b.x.decode(nil, e.key, ch.Value, &e.val)
 			}
 		}
+		b.resize(e, len(ch.Value))
 		s.changes = append(s.changes, ch)
 		b.sealed = append(b.sealed, e)
 		e.meta = e.meta&^(flagDirty|flagBase) | flagSealed
