@@ -2,7 +2,8 @@
 // runs, and small payments that try out a card before a big one from another country. A service scores what is found, and
 // what it thinks likely is an alert.
 //
-// With --embedded it needs no broker: it makes its own payments and checks its own committed output.
+// With --embedded it needs no broker: it makes its own payments and checks its own committed output. With
+// --check-on host:port it does that on a broker of yours.
 package main
 
 import (

@@ -1,7 +1,8 @@
 // Command iot-alerts watches devices: it tells for each when it was active (sessions), which were hot in such a time, and
 // which have fallen silent.
 //
-// With --embedded it needs no broker: it makes its own readings and checks its own committed output.
+// With --embedded it needs no broker: it makes its own readings and checks its own committed output. With
+// --check-on host:port it does that on a broker of yours.
 package main
 
 import (

@@ -1,7 +1,8 @@
 // Command live-dashboard counts page views for a dashboard: for each page in windows of five seconds that begin every second,
 // which are updated twice a second until they are final; and for the whole site minute by minute, so far.
 //
-// With --embedded it needs no broker: it makes its own views and checks its own committed output.
+// With --embedded it needs no broker: it makes its own views and checks its own committed output. With
+// --check-on host:port it does that on a broker of yours.
 package main
 
 import (

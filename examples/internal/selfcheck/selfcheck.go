@@ -1,5 +1,5 @@
 // Package selfcheck lets an example run without anything installed: with --embedded it starts a broker in the process, makes
-// its own input for --duration, and judges its own committed output.
+// its own input for --duration, and judges its own committed output. With --check-on it does the same on brokers that there are.
 package selfcheck
 
 import (
@@ -52,45 +52,60 @@ const (
 	pollPace = 200 * time.Millisecond
 )
 
-// Main runs an example as millrace.Main does, or with --embedded as a check of itself that exits with 0 or 1.
+// Main runs an example as millrace.Main does, or with --embedded or --check-on as a check of itself that exits with 0 or 1.
 func Main(app string, topology func(*processor.Topology), check func() Check) {
 	embedded := flag.Bool("embedded", false, "run on a broker in this process, make the input, check the committed output")
-	duration := flag.Duration("duration", 10*time.Second, "how long --embedded makes input")
-	seed := flag.Uint64("seed", 0, "seed of the input that --embedded makes; 0 = a random one, which is printed")
-	if !slices.ContainsFunc(os.Args[1:], func(a string) bool {
-		return strings.TrimLeft(a, "-") == "embedded" || strings.HasPrefix(strings.TrimLeft(a, "-"), "embedded=")
-	}) {
+	on := flag.String("check-on", "", "run on these `brokers`, host:port,..., make topics and the input, check the committed output; the topics must not be there yet")
+	duration := flag.Duration("duration", 10*time.Second, "how long --embedded and --check-on make input")
+	seed := flag.Uint64("seed", 0, "seed of that input; 0 = a random one, which is printed")
+	if !slices.ContainsFunc(os.Args[1:], isCheck) {
 		millrace.Main(app, topology)
 		return
 	}
 	flag.Parse()
-	if !*embedded {
+	if !*embedded && *on == "" {
 		millrace.Main(app, topology)
 		return
 	}
-	if flag.NArg() > 0 || *duration <= 0 {
-		fmt.Fprintln(os.Stderr, "with --embedded only --duration, which is above 0, --seed and the example's own flags may be given")
+	if flag.NArg() > 0 || *duration <= 0 || *embedded && *on != "" {
+		fmt.Fprintln(os.Stderr, "with one of --embedded and --check-on only --duration, which is above 0, --seed and the example's own flags may be given")
 		os.Exit(2)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	if err := Run(ctx, app, topology, check(), *duration, *seed, os.Stdout); err != nil {
+	run := func() error { return Run(ctx, app, topology, check(), *duration, *seed, os.Stdout) }
+	if *on != "" {
+		run = func() error {
+			return RunOn(ctx, strings.Split(*on, ","), app, topology, check(), *duration, *seed, os.Stdout)
+		}
+	}
+	if err := run(); err != nil {
 		fmt.Fprintln(os.Stderr, "wrong:", err)
 		os.Exit(1)
 	}
 }
 
+// isCheck says that an argument asks for a check. The flags of the app are not those of package flag.
+func isCheck(arg string) bool {
+	name, _, _ := strings.Cut(strings.TrimLeft(arg, "-"), "=")
+	return name == "embedded" || name == "check-on"
+}
+
 // Run runs an example on an embedded broker and checks its output.
-func Run(ctx context.Context, app string, topology func(*processor.Topology), c Check, duration time.Duration, seed uint64, out io.Writer) (err error) {
-	if seed == 0 {
-		seed = rand.Uint64()
-	}
+func Run(ctx context.Context, app string, topology func(*processor.Topology), c Check, duration time.Duration, seed uint64, out io.Writer) error {
 	fake, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.DefaultNumPartitions(partitions), kfake.GroupMinSessionTimeout(time.Second))
 	if err != nil {
 		return fmt.Errorf("start the embedded broker: %w", err)
 	}
 	defer fake.Close()
-	brokers := fake.ListenAddrs()
+	return RunOn(ctx, fake.ListenAddrs(), app, topology, c, duration, seed, out)
+}
+
+// RunOn runs an example on brokers and checks its output. The topics of the example must not be there yet.
+func RunOn(ctx context.Context, brokers []string, app string, topology func(*processor.Topology), c Check, duration time.Duration, seed uint64, out io.Writer) (err error) {
+	if seed == 0 {
+		seed = rand.Uint64()
+	}
 	cl, err := kgo.NewClient(kgo.SeedBrokers(brokers...), kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.DisableClientMetrics(), kgo.MetadataMinAge(250*time.Millisecond))
 	if err != nil {
 		return err
@@ -103,7 +118,7 @@ func Run(ctx context.Context, app string, topology func(*processor.Topology), c 
 	if err != nil {
 		return fmt.Errorf("create topics: %w", err)
 	}
-	fmt.Fprintf(out, "%s on an embedded broker (%s), input for %s, seed %d\n", app, brokers[0], duration, seed)
+	fmt.Fprintf(out, "%s on %s, input for %s, seed %d\n", app, strings.Join(brokers, ","), duration, seed)
 
 	p := &Producer{cl: cl, Rand: rand.New(rand.NewPCG(seed, 1))}
 	if c.Before != nil {
