@@ -33,7 +33,7 @@ func taken(name string, kind format.OptionKind, why string) format.Option {
 	return format.Option{Name: name, Kind: kind, Doc: "No effect: " + why + ".", NoEffect: why}
 }
 
-var options = []format.Option{
+var options = slices.Concat([]format.Option{
 	{Name: "path", Kind: format.Text, Required: true, Doc: "The folder of the table; to read it may be a file. A path of this machine, absolute or as seen from where the program runs, also as file:///path. Where an app has several members all of them must see the same folder."},
 	{Name: "format", Kind: format.Text, Required: true, Doc: "How rows are written, one on a line: json, csv, raw, debezium-json, canal-json or maxwell-json."},
 	{Name: "source.path.regex-pattern", Kind: format.Text, Doc: "Only files whose absolute path matches this regular expression, from its beginning to its end, are read."},
@@ -47,7 +47,7 @@ var options = []format.Option{
 	taken("source.report-statistics", format.Text, "plans do not depend on statistics"),
 	taken("sink.parallelism", format.Integer, "rows are written by the subtasks that made them"),
 	taken("sink.shuffle-by-partition.enable", format.Boolean, "rows are written by the subtasks that made them"),
-}
+}, commitOptions)
 
 // metadata of the files that are read.
 var metadata = []connector.Metadata{
@@ -80,6 +80,7 @@ type table struct {
 	// Of a sink:
 	size                           int64
 	rollover, inactive, checkEvery time.Duration
+	commit                         *commitPolicy // nil = nobody is told that a folder is complete
 }
 
 // read checks the options of a table.
@@ -126,6 +127,13 @@ func (c *files) read(t connector.Table) (*table, error) {
 			}
 			f.parts = append(f.parts, i)
 		}
+	}
+	var names []string
+	for _, i := range f.parts {
+		names = append(names, t.Table.Columns[i].Name)
+	}
+	if f.commit, err = readCommit(o, names); err != nil {
+		return nil, err
 	}
 	return f, nil
 }
@@ -233,7 +241,10 @@ func (c *files) Sink(t connector.Table) (*connector.Sink, error) {
 			}, nil
 		},
 		External: func(ctx *processor.SubtaskContext) (processor.External, error) {
-			return newWriter(f, ctx.Subtask().Index), nil
+			at := ctx.Subtask()
+			w := newWriter(f, at.Index)
+			w.subtasks, w.watermark = at.Parallelism, ctx.Watermark
+			return w, nil
 		},
 	}, nil
 }

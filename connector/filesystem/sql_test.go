@@ -154,6 +154,50 @@ func TestMembers(t *testing.T) {
 	})
 }
 
+// TestSuccessFiles: in the end each folder has a success file, and it came when all rows of the folder showed.
+func TestSuccessFiles(t *testing.T) {
+	for _, options := range []string{"", ", 'sink.partition-commit.trigger' = 'partition-time', 'sink.partition-commit.delay' = '1 d'"} {
+		dir := t.TempDir()
+		const n = 1500
+		early := map[string]bool{} // folders whose success file was there when not all rows were
+		count := func() (rows int, missing string) {
+			folders, err := os.ReadDir(dir)
+			if err != nil {
+				return 0, err.Error()
+			}
+			for _, f := range folders {
+				if !strings.HasPrefix(f.Name(), "dt=") {
+					continue
+				}
+				_, err := os.Stat(filepath.Join(dir, f.Name(), "_SUCCESS"))
+				got, _ := lines(filepath.Join(dir, f.Name()))
+				rows += len(got)
+				switch {
+				case err != nil:
+					missing = f.Name() + " has no success file"
+				case len(got) != 24 && f.Name() != "dt=1970-01-01" && f.Name() != "dt=1970-03-04":
+					early[f.Name()] = true
+				}
+			}
+			return rows, missing
+		}
+		run(t, 2, fmt.Sprintf(`
+CREATE TABLE numbers (id BIGINT, ts AS TO_TIMESTAMP_LTZ(id * 3600000, 3), WATERMARK FOR ts AS ts) WITH ('connector' = 'datagen', 'rows-per-second' = '1000', 'scan.parallelism' = '2',
+	'fields.id.kind' = 'sequence', 'fields.id.start' = '1', 'fields.id.end' = '%d');
+CREATE TABLE files (id BIGINT, dt STRING) PARTITIONED BY (dt) WITH ('connector' = 'filesystem', 'path' = '%s', 'format' = 'json', 'sink.partition-commit.policy.kind' = 'success-file'%s);
+INSERT INTO files SELECT id, DATE_FORMAT(ts, 'yyyy-MM-dd') FROM numbers;`, n, dir, options), func() string {
+			rows, missing := count()
+			if missing == "" && rows != n {
+				missing = fmt.Sprintf("%d rows show, want %d", rows, n)
+			}
+			return missing
+		})
+		if options != "" && len(early) > 0 {
+			t.Errorf("by partition-time %d success files came too early", len(early))
+		}
+	}
+}
+
 // TestCopy reads a folder and writes another.
 func TestCopy(t *testing.T) {
 	from, to := t.TempDir(), t.TempDir()

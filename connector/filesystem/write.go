@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -45,6 +46,9 @@ type writer struct {
 	*table
 	subtask int
 	now     func() time.Time
+	// Of a table whose folders are completed (commit is not nil): how many subtasks there are, and where event time is.
+	subtasks  int
+	watermark func() int64
 
 	from   processor.Begun
 	prefix string // of names in staging, with a dot behind
@@ -56,6 +60,13 @@ type writer struct {
 	ready   []handle         // closed and prepared: Finish shows them
 	old     []string         // paths of what former lives left, that the next commit makes useless
 	created bool             // a file, since the staging folder was last synced
+
+	pending  map[string]int64 // folders that are to be completed, and when
+	waiting  map[string]int64 // those of them that have committed rows
+	marked   int64            // where event time was at the last Prepare
+	prepared time.Time        // when that was
+	note     note             // as written last
+	notedAt  time.Time
 }
 
 // part is an open file.
@@ -64,20 +75,24 @@ type part struct {
 	f       *os.File
 	w       *bufio.Writer
 	dirty   bool // written since the last Prepare
-	created time.Time
 	written time.Time
 }
 
-// handle is a file in a handle of Prepare.
+// handle is a file in a handle of Prepare, or a folder that is to be completed.
 type handle struct {
 	Hidden string `json:"hidden"` // name in the staging folder
 	Final  string `json:"final"`  // path below that of the table, with slashes
 	Size   int64  `json:"size"`   // bytes that are committed
 	Closed bool   `json:"closed"` // nothing more is written to it
+
+	Folder string `json:"folder,omitempty"` // of a folder: its name, and when it is due
+	Due    int64  `json:"due,omitempty"`
+
+	created time.Time
 }
 
 func newWriter(t *table, subtask int) *writer {
-	return &writer{table: t, subtask: subtask, now: time.Now, open: map[string]*part{}}
+	return &writer{table: t, subtask: subtask, now: time.Now, open: map[string]*part{}, pending: map[string]int64{}, waiting: map[string]int64{}}
 }
 
 func (w *writer) stage(name string) string { return filepath.Join(w.path, staging, name) }
@@ -104,7 +119,11 @@ func (w *writer) Begin(ctx context.Context, from processor.Begun) error {
 			if err := ctx.Err(); err != nil {
 				return err
 			}
-			if f.Closed {
+			if f.Folder != "" {
+				if w.commit != nil {
+					w.pending[f.Folder], w.waiting[f.Folder] = f.Due, f.Due
+				}
+			} else if f.Closed {
 				folder, err := w.show(f)
 				if err == nil {
 					err = syncFolder(folder)
@@ -135,7 +154,11 @@ func (w *writer) Begin(ctx context.Context, from processor.Begun) error {
 			}
 		}
 	}
-	return nil
+	if w.commit == nil {
+		return nil
+	}
+	w.note.Low, w.marked = processor.NoTime, w.watermark()
+	return w.noteAfter(len(w.pending) > 0)
 }
 
 // mine says that a file in the staging folder is of an older life of this subtask.
@@ -262,8 +285,11 @@ func (w *writer) create(folder string) (*part, error) {
 	if folder != "" {
 		final = folder + "/" + final
 	}
-	p := &part{handle: handle{Hidden: hidden, Final: final}, f: f, w: bufio.NewWriterSize(f, 64<<10), created: w.now()}
+	p := &part{handle: handle{Hidden: hidden, Final: final, created: w.now()}, f: f, w: bufio.NewWriterSize(f, 64<<10)}
 	w.open[folder], w.created = p, true
+	if _, ok := w.pending[folder]; !ok && w.commit != nil {
+		w.pending[folder] = w.commit.due(folder, p.created.UnixMilli())
+	}
 	return p, nil
 }
 
@@ -327,7 +353,7 @@ func (w *writer) Prepare(_ context.Context, _ uint64, last bool) ([]byte, error)
 	var all []handle
 	for _, folder := range open {
 		p := w.open[folder]
-		if last || !w.over(p).After(now) {
+		if last || !w.over(p).After(now) || w.reached(folder, now) {
 			if err := w.roll(folder); err != nil {
 				return nil, err
 			}
@@ -345,7 +371,17 @@ func (w *writer) Prepare(_ context.Context, _ uint64, last bool) ([]byte, error)
 		w.created = false
 	}
 	w.ready, w.closed = w.closed, nil
-	if all = append(all, w.ready...); len(all) == 0 {
+	all = append(all, w.ready...)
+	if w.commit != nil {
+		w.marked, w.prepared, w.waiting = w.watermark(), now, maps.Clone(w.pending)
+		for _, folder := range slices.Sorted(maps.Keys(w.waiting)) {
+			all = append(all, handle{Folder: folder, Due: w.waiting[folder]})
+		}
+		if err := w.noteBefore(); err != nil {
+			return nil, err
+		}
+	}
+	if len(all) == 0 {
 		return nil, nil
 	}
 	return json.Marshal(all)
@@ -369,6 +405,7 @@ func (w *writer) Finish(context.Context) error {
 			return err
 		}
 	}
+	more := len(w.ready) > 0
 	w.ready = nil
 	for _, path := range w.old {
 		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -376,7 +413,10 @@ func (w *writer) Finish(context.Context) error {
 		}
 	}
 	w.old = nil
-	return nil
+	if w.commit == nil {
+		return nil
+	}
+	return w.noteAfter(more)
 }
 
 // Due is of processor.External.
@@ -385,11 +425,13 @@ func (w *writer) Due() int64 {
 	for _, p := range w.open {
 		at = min(at, w.over(p).UnixMilli()+1)
 	}
-	if at == processor.Never || w.checkEvery <= 0 {
-		return at
+	if every := w.checkEvery.Milliseconds(); at != processor.Never && every > 0 {
+		at = (at + every - 1) / every * every
 	}
-	every := w.checkEvery.Milliseconds()
-	return (at + every - 1) / every * every
+	if w.commit != nil {
+		at = min(at, w.dueCommit())
+	}
+	return at
 }
 
 // Close is of processor.External.

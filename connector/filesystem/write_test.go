@@ -66,11 +66,16 @@ type subtask struct {
 	want   []string
 	// Of the running one:
 	fresh []string
+	// Where folders are completed: which of how many it is, where event time is, and where it was at the last commit.
+	number, of int
+	watermark  func() int64
+	before     int64
 }
 
 func (s *subtask) begin() error {
-	s.w = newWriter(s.table, 3)
+	s.w = newWriter(s.table, s.number)
 	s.w.now = func() time.Time { return s.clock }
+	s.w.subtasks, s.w.watermark = s.of, s.watermark
 	s.fresh = nil
 	from := processor.Begun{App: "my.app", Incarnation: 1, Name: "sink-out", Epoch: s.epoch + 1}
 	if s.handle != nil {
@@ -100,6 +105,9 @@ func (s *subtask) commit(last bool) error {
 	}
 	s.epoch++
 	s.handle, s.want, s.fresh = h, append(s.want, s.fresh...), nil
+	if s.watermark != nil {
+		s.before = s.watermark()
+	}
 	return s.w.Finish(s.t.Context())
 }
 
@@ -209,7 +217,7 @@ func TestZombieRemovesNothing(t *testing.T) {
 	if err := s.commit(false); err != nil {
 		t.Fatal(err)
 	}
-	late := newWriter(s.table, 3) // it was fenced before it began, and has the same epoch to begin with
+	late := newWriter(s.table, 0) // it was fenced before it began, and has the same epoch to begin with
 	from := processor.Begun{App: "my.app", Incarnation: 1, Name: "sink-out", Epoch: s.epoch + 1, Handles: [][]byte{s.handle}}
 	if err := s.begin(); err != nil {
 		t.Fatal(err)
@@ -219,7 +227,7 @@ func TestZombieRemovesNothing(t *testing.T) {
 	if err := late.Begin(t.Context(), from); err == nil || !strings.Contains(err.Error(), "is not here") {
 		t.Errorf("the late one begins with %v", err)
 	}
-	late = newWriter(s.table, 3) // and one that was still later and had nothing to deal with
+	late = newWriter(s.table, 0) // and one that was still later and had nothing to deal with
 	from.Handles = nil
 	if err := late.Begin(t.Context(), from); err != nil {
 		t.Fatal(err)
