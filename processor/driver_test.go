@@ -61,6 +61,11 @@ func (d *driver) sendKeyed(topic, key string, v any, at int64) {
 	d.produce(topic, int(format.Partition([]byte(key), int32(d.PartitionsOf(topic)))), []byte(key), b, at)
 }
 
+// sendText is sendKeyed for text.
+func (d *driver) sendText(topic, key, v string, at int64) {
+	d.produce(topic, int(format.Partition([]byte(key), int32(d.PartitionsOf(topic)))), []byte(key), []byte(v), at)
+}
+
 // records are the data records of a topic, partition by partition.
 func (d *driver) records(topic string) []record.Record { return d.Records(topic) }
 

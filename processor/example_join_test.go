@@ -156,6 +156,19 @@ func ExampleLeftJoinTable() {
 	// Output: <nil>
 }
 
+// Purchases of long ago with the row that the customer had then, as far as the topic still has it. Without ReadAlong the
+// whole topic is read first, and each purchase meets the newest row.
+func ExampleReadAlong() {
+	t := processor.New()
+	_, purchases := clicksAndPurchases(t)
+	customers := processor.TableFrom(t, "customers", format.String(), processor.Topic[account]{Name: "customers"}, processor.ReadAlong())
+	processor.ToTopic(processor.JoinTable(purchases, customers, "with-customer", func(p purchase, c account) pricedPurchase {
+		return pricedPurchase{p.User, c.Tier, p.Amount}
+	}), "priced")
+	fmt.Println(t.Validate())
+	// Output: <nil>
+}
+
 // Amounts in the rate that was valid when the purchase was made; purchases up to an hour late still find it.
 func ExampleTable_Versioned() {
 	t := processor.New()

@@ -281,7 +281,7 @@ func (j *intervalOp[K, A, B]) start() {
 	j.padRight = func() error {
 		return padRows(j, j.right, func(v *B) error { return j.emit(j.x, j.firingKey, nil, v) })
 	}
-	j.nameKey = func(dst []byte) []byte { return appendKeyText(j.keys, dst, j.firingKey) }
+	j.nameKey = func(dst []byte) []byte { return j.keys.appendText(dst, j.firingKey) }
 	j.node.Fire = j.fire
 	j.due()
 }
@@ -415,15 +415,6 @@ func padRows[K comparable, A, B, T any](j *intervalOp[K, A, B], s *intervalSide[
 		return err == nil
 	})
 	return err
-}
-
-// appendKeyText writes a key for a dead letter.
-func appendKeyText[K comparable](keys *keyType[K], dst []byte, k K) []byte {
-	b, err := keys.serde.Append(dst, &k)
-	if err != nil {
-		return dst
-	}
-	return b
 }
 
 // lent gives user functions pointers to values that are theirs to keep: copies. Where the result of the function can

@@ -11,9 +11,10 @@ import (
 )
 
 // JoinTable gives each row of a stream what a table has under its key, and drops rows whose key it does not have. Of a
-// Table it is the value of the moment at which the row is processed, and only the stream moves event time on; of a
-// Versioned one it is that of the row's time, which both must have reached. Results have the row's event time. Both must
-// have their keys written alike and be read by the same subtasks: see Connect.
+// Table it is the value of the moment at which the row is processed, and only the stream moves event time on; what the
+// topic of the table held at the first start is there then: see TableFrom. Of a Versioned one it is that of the row's
+// time, which both must have reached. Results have the row's event time. Both must have their keys written alike and be
+// read by the same subtasks: see Connect.
 //
 // With a Versioned table a row is late when it is further behind the watermark than the table keeps versions: it is dropped
 // and counted, or goes to LateLeftTo. A row of the table is late when a later one of its key is the oldest that is still
@@ -56,7 +57,7 @@ func joinTable[K comparable, T, V, R any](from KeyedStream[K, T], with Table[K, 
 		return out
 	}
 	t.keepCurrent()
-	n.beside = []*node{t.n}
+	n.beside, n.loads = []*node{t.n}, []*node{t.n}
 	s.attach(func(b *builder) keyedStep[K, T] {
 		op := b.op(n)
 		emit := emitter(out.s.step(b))
@@ -159,7 +160,7 @@ type temporalOp[K comparable, T, V any] struct {
 func piecesEnd(t int64) int64 { return t&^(rowPiece-1) + rowPiece }
 
 func (j *temporalOp[K, T, V]) start() {
-	j.name = func(dst []byte) []byte { return appendKeyText(j.keys, dst, j.key) }
+	j.name = func(dst []byte) []byte { return j.keys.appendText(dst, j.key) }
 	j.each = func(r statestore.Row[T]) bool {
 		x := j.x
 		j.failed = j.emit(x, j.key, *r.Get(), j.versions.at(x.Group, j.key, x.Time))

@@ -120,6 +120,96 @@ func TestTableFromTopic(t *testing.T) {
 		"a=timer 1 @1", "a=timer 10 @10", "a=timer 25 @25", "a=timer 35 @35")
 }
 
+// firstStart makes a stream and two tables of topics that hold all before the first start: old rows of each key, and then new ones,
+// that are later than the stream.
+func firstStart(t *testing.T, topology func(*processor.Topology), o driverOptions) *driver {
+	t.Helper()
+	o.partitions = map[string]int{"in": 4, "users": 4, "tiers": 2}
+	d := newDriver(t, topology, o)
+	for i := range 20 {
+		key := fmt.Sprintf("k%d", i)
+		d.sendKeyed("in", key, joinEvent{ID: i, Key: key, At: 50}, 50)
+		d.sendText("tiers", key, "old", 1)
+		d.sendText("users", key, "old", 1)
+	}
+	for i := range 20 {
+		key := fmt.Sprintf("k%d", i)
+		d.sendText("tiers", key, "new", 100)
+		d.sendText("users", key, "new", 100)
+	}
+	for _, st := range d.Tasks { // the first start, with all that is in the topics
+		st.Restart()
+	}
+	d.run()
+	return d
+}
+
+// What the topic of a table holds at the first start is there before a record of the stream is processed, however little
+// is read at a time, with crashes, and where the table is joined of two. Then they go side by side.
+func TestTableIsLoadedFirst(t *testing.T) {
+	in := func(top *processor.Topology) processor.KeyedStream[string, joinEvent] {
+		return processor.FromKeyed(top, format.String(), processor.Topic[joinEvent]{Name: "in", EventTime: joinTime})
+	}
+	table := func(top *processor.Topology, name string, o ...processor.Option) processor.Table[string, string] {
+		return processor.TableFrom(top, name, format.String(), processor.Topic[string]{Name: name}, o...)
+	}
+	join := func(top *processor.Topology, s processor.KeyedStream[string, joinEvent], t processor.Table[string, string]) {
+		processor.ToTopic(processor.LeftJoinTable(s, t, "join", func(e joinEvent, name *string) string {
+			if name == nil {
+				return fmt.Sprint(e.ID, " none")
+			}
+			return fmt.Sprint(e.ID, " ", *name)
+		}), "out")
+	}
+	pair := func(a, b string) string { return a + "/" + b }
+	for want, topology := range map[string]func(*processor.Topology){
+		"new": func(top *processor.Topology) { join(top, in(top), table(top, "users")) },
+		"new/new": func(top *processor.Topology) {
+			join(top, in(top), processor.JoinTables(table(top, "users"), table(top, "tiers"), "both", pair))
+		},
+		// The stream comes through a repartition topic.
+		"new ": func(top *processor.Topology) {
+			join(top, processor.KeyBy(in(top), "by", func(e joinEvent) string { return e.Key }, processor.Parallelism(4)), table(top, "users"))
+		},
+		"old": func(top *processor.Topology) { join(top, in(top), table(top, "users", processor.ReadAlong())) },
+		"none": func(top *processor.Topology) { // a table of a stream is not waited for
+			users := processor.FromKeyed(top, format.String(), processor.Topic[string]{Name: "users"})
+			join(top, in(top), processor.ToTable(users.Filter(func(v string) bool { return v == "" }), "table"))
+		},
+	} {
+		for seed := range uint64(6) {
+			o := driverOptions{batch: 1 + int(seed%3), seed: seed, crash: 0.3, behind: 0.5}
+			if want == "old" {
+				o = driverOptions{batch: 1000, seed: seed, crash: 0.3}
+			}
+			d := firstStart(t, topology, o)
+			name := strings.TrimSpace(want)
+			var rows []string
+			for i := range 20 {
+				rows = append(rows, fmt.Sprintf("k%d=%d %s @50", i, i, name))
+			}
+			t.Logf("%q, seed %d", want, seed)
+			wantRows(t, d.rows("out"), rows...)
+			if want != "new" {
+				continue
+			}
+			// Later on the one with the lowest event time goes first, after a restart too, whatever the table holds.
+			for i := range 20 {
+				key := fmt.Sprintf("k%d", i)
+				d.sendKeyed("in", key, joinEvent{ID: i, Key: key, At: 150}, 150)
+				d.sendText("users", key, "late", 200)
+				rows = append(rows, fmt.Sprintf("%s=%d new @150", key, i))
+			}
+			for _, st := range d.Tasks {
+				st.Restart()
+			}
+			d.O.Batch, d.O.Crash = 1000, 0
+			d.run()
+			wantRows(t, d.rows("out"), rows...)
+		}
+	}
+}
+
 type temporalParams struct {
 	keep, bound int64
 	left        bool
@@ -317,6 +407,9 @@ func TestTableBuildErrors(t *testing.T) {
 		},
 		"are for joins that have late rows": func(top *processor.Topology, l processor.KeyedStream[string, joinEvent], r processor.Topic[joinEvent]) {
 			processor.JoinTable(l, processor.TableFrom(top, "r", format.String(), r), "j", f, processor.LateLeftTo(processor.NewOutputTag[joinEvent]("late")))
+		},
+		"give it to TableFrom": func(top *processor.Topology, l processor.KeyedStream[string, joinEvent], _ processor.Topic[joinEvent]) {
+			processor.ToTable(l, "t", processor.ReadAlong())
 		},
 		"have no side output": func(top *processor.Topology, l processor.KeyedStream[string, joinEvent], r processor.Topic[joinEvent]) {
 			processor.JoinTable(l, processor.TableFrom(top, "r", format.String(), r).Versioned(0), "j", f, processor.LateRightTo(processor.NewOutputTag[joinEvent]("late")))

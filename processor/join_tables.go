@@ -31,7 +31,7 @@ func JoinTablesOuter[K comparable, A, B, R any](left Table[K, A], right Table[K,
 
 func joinTables[K comparable, A, B, R any](left Table[K, A], right Table[K, B], id string, kind JoinKind, complete bool, join func() func(*A, *B) R, o []Option) Table[K, R] {
 	l, r := left.must(), right.must()
-	n := l.n.t.add("join-tables", spaceOperator, id, l.n, r.n).with(o)
+	n := l.n.t.add(kindJoinTables, spaceOperator, id, l.n, r.n).with(o)
 	n.need(complete, "function")
 	n.detail = kind.String()
 	if kind < Inner || kind > Full {

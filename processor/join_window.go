@@ -186,7 +186,7 @@ type windowJoinOp[K comparable, A, B any] struct {
 func (j *windowJoinOp[K, A, B]) start() {
 	j.left.start()
 	j.right.start()
-	j.name = func(dst []byte) []byte { return appendKeyText(j.keys, dst, j.key) }
+	j.name = func(dst []byte) []byte { return j.keys.appendText(dst, j.key) }
 	j.one = func() error { return j.fireOne() }
 	j.drop = func() error {
 		j.left.rows.Drop(j.end)

@@ -337,14 +337,7 @@ func (o *matchOp[K, T, R]) start() {
 	}}
 	o.fireOne = func() error { return o.fire1(false) }
 	o.dropOne = func() error { return o.fire1(true) }
-	o.nameKey = func(dst []byte) []byte {
-		key := o.key
-		b, err := o.keys.serde.Append(dst, &key)
-		if err != nil {
-			return dst
-		}
-		return b
-	}
+	o.nameKey = func(dst []byte) []byte { return o.keys.appendText(dst, o.key) }
 	o.node.Fire = o.fire
 	if at, ok := o.timers.Next(); ok {
 		o.node.Due(at)

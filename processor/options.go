@@ -97,6 +97,19 @@ func Parallelism(n int) Option {
 	}}
 }
 
+// ReadAlong is for TableFrom: nothing waits until the table is loaded. Its rows are taken beside the records of the streams
+// from the first start on, of what is at hand the lowest event time first, so that a record of long ago meets a row of
+// long ago, if that is there in time.
+func ReadAlong() Option {
+	return Option{func(n *node) {
+		if n.kind != kindTable {
+			n.fail("ReadAlong is for tables of topics; give it to TableFrom")
+			return
+		}
+		n.along = true
+	}}
+}
+
 // MigrateState gives an operator migrations (statestore.Migrate): they read what an earlier program kept as another type,
 // which are accumulators of aggregations and windows, and values of the stream or table that windows, joins, patterns and Async keep. Each
 // migration holds for all values that the operator keeps of the type that it leads to. States of Process get theirs where

@@ -408,14 +408,7 @@ func (c *keyedContext[K]) openTimers() (ok bool) {
 		return c.done(err)
 	}
 	c.popOne = func() error { c.firing.Pop(c.upTo); return nil }
-	c.nameKey = func(dst []byte) []byte {
-		key := c.key
-		b, err := c.keys.serde.Append(dst, &key)
-		if err != nil {
-			return dst
-		}
-		return b
-	}
+	c.nameKey = func(dst []byte) []byte { return c.keys.appendText(dst, c.key) }
 	c.node.Fire = func(_ *task.Exec, _, watermark int64) error {
 		return c.fire(c.events, EventTime, watermark, c.node.Due)
 	}

@@ -121,6 +121,15 @@ func newKeyType[K comparable](n *node, serde format.Serde[K]) *keyType[K] {
 	return &keyType[K]{codec, serde}
 }
 
+// appendText appends a key as Kafka records have it, for the dead letter of what has no record; what cannot be written is left out.
+func (k *keyType[K]) appendText(dst []byte, key K) []byte {
+	b, err := k.serde.Append(dst, &key)
+	if err != nil {
+		return dst
+	}
+	return b
+}
+
 // group is the key group of a key as it is written into state: that of the key of its Kafka records.
 func (k *keyType[K]) group(key []byte) (statestore.Group, error) {
 	v, rest, err := k.codec.Decode(key)

@@ -18,8 +18,9 @@ import (
 //
 // A row of the table counts from the moment when it is processed. A subtask takes, of the records that it has at hand, the
 // one with the lowest event time first, and at equal times that of the source that was made first; but it does not wait
-// for records that are not there. So while a table is still being read, at the first start or after a pause, a record may
-// meet an older version than its event time says, or none. Versioned makes results that do not depend on that.
+// for records that are not there. So after a pause a record may meet an older version than its event time says, or a
+// newer one. Versioned makes results that do not depend on that. At the first start the topics of tables that JoinTable
+// looks up are loaded first: see TableFrom.
 type Table[K comparable, V any] struct {
 	s         *table[K, V]
 	versioned bool
@@ -36,6 +37,12 @@ type table[K comparable, V any] struct {
 	changes    []makeKeyed[K, Change[V]]
 	rows       []func(b *builder) tableStep[K, V]
 }
+
+// Kinds of nodes that are tables.
+const (
+	kindTable      = "table" // of a topic
+	kindJoinTables = "join-tables"
+)
 
 // tableStep takes a row; nil removes the key. had: the key had a row before, as far as the table knows, which it does if its last
 // values are kept.
@@ -77,11 +84,18 @@ func (k ChangeKind) String() string {
 // key; its event time is the timestamp of the Kafka record, also where Topic.EventTime gives that of values. Of a key,
 // the row that is last in its partition counts, whatever its event time. Keys are checked as FromKeyed does; key nil is
 // format.DefaultKey[K]. State, if something reads the last values: "<id>/table".
+//
+// Where a stream is joined with the newest values (JoinTable, of a table that is not Versioned, or that JoinTables made of this
+// one), the table is loaded first: at the first start of the app, or of an incarnation of it, each subtask reads its partitions
+// of the topic to the end that they had then, and only then takes records of its other inputs. So a record of before that
+// moment meets the newest row that was there then, whatever the event time of the two. The wait has an end, since a producer
+// that goes on writes behind it; an empty topic is not waited for; and a later start goes on at once. Idle time-outs do
+// not run meanwhile. ReadAlong does without. Kafka Streams takes both by timestamp (max.task.idle.ms), as ReadAlong does.
 func TableFrom[K comparable, V any](t *Topology, id string, key format.Serde[K], topic Topic[V], o ...Option) Table[K, V] {
 	src := sourceNode(t, "table-from", &topic, nil)
 	keys := newKeyType(src, key)
 	src.source.key = keys.serde
-	tbl := newTable[K, V](t.add("table", spaceOperator, id, src).with(o), keys)
+	tbl := newTable[K, V](t.add(kindTable, spaceOperator, id, src).with(o), keys)
 	src.source.open = func(b *builder) task.Source {
 		s := newSource(b, src, &topic)
 		s.nulls = true

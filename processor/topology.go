@@ -84,6 +84,8 @@ type node struct {
 	joins  bool          // it is a join that has late rows
 	lates  [2]lateOutput // of LateLeftTo and LateRightTo
 	beside []*node       // inputs that do not hold its watermark back
+	loads  []*node       // tables that it looks up the newest values of: their topics are read first
+	along  bool          // of a table of a topic: nothing waits until it is loaded
 
 	// globals are the broadcasts that the operator reads: they are in its sub-topology, and hold back no event time of it.
 	globals []*node
@@ -101,7 +103,7 @@ type sourceInfo struct {
 	layout   task.InputLayout
 	open     func(b *builder) task.Source
 	internal bool
-	loads    bool // a broadcast waits for what the topic holds; set when the graph is cut
+	loads    bool // others wait for what the topic holds; set when the graph is cut
 	// Of a repartition topic: how keys and values are written.
 	keySchema, valueSchema string
 	value, key             any // format.Serde of values and keys of another topic
@@ -348,6 +350,11 @@ func (s *sub) compile() (errs []error) {
 	s.layout = task.Layout{BadData: s.t.defaults.BadInput.task(), DeadLetter: -1}
 	var fixed *node
 	deadLetters := s.t.defaults.BadInput == 0 || s.t.defaults.BadInput == DeadLetter
+	for _, n := range s.nodes {
+		for _, t := range n.loads {
+			t.loadFirst()
+		}
+	}
 	for _, n := range s.inputs {
 		l := n.source.layout
 		s.wm[n] = len(s.layout.Nodes)
@@ -433,6 +440,19 @@ func (s *sub) feeds() bool {
 		}
 	}
 	return broadcasts && len(s.stores) == 0
+}
+
+// loadFirst makes the topics of a table, or of those that it is joined of, go first.
+func (n *node) loadFirst() {
+	switch {
+	case n.kind == kindJoinTables:
+		for _, in := range n.inputs {
+			in.loadFirst()
+		}
+	case n.kind == kindTable && !n.along:
+		src := n.inputs[0].source
+		src.loads, src.layout.First = true, true
+	}
 }
 
 // loads are the inputs that a broadcast is made of: what they hold at the first start is to be there before anything else
@@ -570,7 +590,7 @@ func (t *Topology) Plan() (*task.Plan, error) {
 		}
 		st := &task.SubTopology{ID: s.id, Outputs: s.outputs, Stores: s.stores, Parallelism: s.parallelism, Feeds: s.feeds(), Describe: s.describe(true), New: s.newTask, KeyGroup: s.keyGroup}
 		for _, n := range s.inputs {
-			in := task.Input{Topic: n.source.topic, Internal: n.source.internal, Start: n.source.start, End: n.source.end, Pattern: n.source.pattern, Idle: n.source.layout.Idle, Broadcast: n.source.layout.Broadcast, Load: n.source.loads, Value: n.source.value, Key: n.source.key}
+			in := task.Input{Topic: n.source.topic, Internal: n.source.internal, Start: n.source.start, End: n.source.end, Pattern: n.source.pattern, Idle: n.source.layout.Idle, Broadcast: n.source.layout.Broadcast, Load: n.source.loads, First: n.source.layout.First, Value: n.source.value, Key: n.source.key}
 			if f := n.source.from; f != nil {
 				in.Upstream, in.Partitions = of[f], n.parallelism
 				in.KeySchema, in.ValueSchema = n.source.keySchema, n.source.valueSchema

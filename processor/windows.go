@@ -326,14 +326,7 @@ func (c *windowCommon[K, T, A]) open(b *builder, n *node, w *WindowedStream[K, T
 	if w.toLate {
 		c.late, _ = b.sides(n)[w.late.id].(step[T])
 	}
-	c.name = func(dst []byte) []byte {
-		key := c.key
-		b, err := c.keys.serde.Append(dst, &key)
-		if err != nil {
-			return dst
-		}
-		return b
-	}
+	c.name = func(dst []byte) []byte { return c.keys.appendText(dst, c.key) }
 }
 
 // tooLate deals with a record that is late for all its windows.

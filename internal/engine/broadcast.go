@@ -9,7 +9,7 @@ import (
 	"github.com/millrace-stream/millrace/internal/task"
 )
 
-// ends tells a task what the inputs hold now of which a broadcast is made.
+// ends tells a task what the inputs hold now that others wait for.
 func (l *life) ends(ctx context.Context, env *task.Env) error {
 	for i := range env.Inputs {
 		in := &env.Inputs[i]
@@ -32,7 +32,7 @@ func (l *life) ends(ctx context.Context, env *task.Env) error {
 	return nil
 }
 
-// fetch starts to read the inputs; while broadcasts are not loaded yet, only those.
+// fetch starts to read the inputs; while broadcasts and tables are not loaded yet, only those.
 func (l *life) fetch(offsets map[record.TopicPartition]int64) {
 	offsets = maps.Clone(offsets)
 	for i, p := range l.task.Until {
@@ -45,12 +45,22 @@ func (l *life) fetch(offsets map[record.TopicPartition]int64) {
 	now := map[record.TopicPartition]int64{}
 	l.waiting = map[record.TopicPartition]int64{}
 	for tp, at := range offsets {
-		if l.s.sub.inputs[l.index[tp]].broadcast {
+		if i := l.index[tp]; l.s.sub.inputs[i].broadcast || l.s.sub.plan.Inputs[i].First {
 			now[tp] = at
 		} else {
 			l.waiting[tp] = at
 		}
 	}
-	l.log.Info("waiting for the broadcast inputs to be loaded before records are processed")
+	l.log.Info("waiting for the broadcast inputs and the tables to be loaded before other records are processed")
 	l.w.poll.add(now, l.inbox)
+}
+
+// fetchRest starts to read the inputs that have waited for others to be loaded, once those are.
+func (l *life) fetchRest() {
+	if l.waiting == nil || l.task.Awaits() {
+		return
+	}
+	l.log.Info("the broadcast inputs and the tables are loaded")
+	l.w.poll.add(l.waiting, l.inbox)
+	l.waiting = nil
 }

@@ -1,7 +1,6 @@
 package engine_test
 
 import (
-	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
@@ -43,10 +42,7 @@ func (s *stage) kinds(n int) map[int64]string {
 	s.t.Helper()
 	kinds := map[int64]string{}
 	for _, r := range s.read("rows") {
-		var v row
-		if err := json.Unmarshal(r.Value, &v); err != nil {
-			s.t.Fatal(err)
-		}
+		v := fromJSON[row](s.t, r.Value)
 		if _, twice := kinds[v.N]; twice {
 			s.t.Errorf("event %d came out twice", v.N)
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -317,6 +318,13 @@ func (l *life) takePart() (hold bool, err error) {
 		if run.Phase != txn.SavepointRunning {
 			return false, nil
 		}
+		if l.waiting != nil && l.s.sub.fed() {
+			// Barriers wait behind what is loaded first, and that must not stop.
+			if time.Now().UnixMilli() > run.Deadline {
+				l.expire(run)
+			}
+			return false, nil
+		}
 		p.id, p.inHand = run.ID, false
 		if l.w.opts.Checkpoints.Blobs == nil {
 			l.w.failBeside(run, failure{reason: fmt.Sprintf("member %s has no store for it: checkpoint.url is not set there", l.w.opts.Kafka.InstanceID)})
@@ -346,6 +354,11 @@ func (l *life) takePart() (hold bool, err error) {
 	}
 	l.goOn()
 	return false, nil
+}
+
+// fed says whether a sub-topology reads repartition topics.
+func (s *resolvedSub) fed() bool {
+	return slices.ContainsFunc(s.inputs, func(in resolvedInput) bool { return in.internal })
 }
 
 // feedsOthers says whether a sub-topology writes repartition topics.

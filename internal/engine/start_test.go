@@ -179,6 +179,14 @@ func asJSON(t *testing.T, v any) []byte {
 	return b
 }
 
+func fromJSON[T any](t *testing.T, b []byte) (v T) {
+	t.Helper()
+	if err := json.Unmarshal(b, &v); err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
 func (s *stage) run(topology func(*processor.Topology), dir statestore.Dir, change func(*engine.Options)) *member {
 	s.t.Helper()
 	return s.start(s.app, topology, dir, func(o *engine.Options) {
@@ -304,11 +312,7 @@ func (s *stage) rowsSince(topic string, mark map[int32]int64) []row {
 		if r.Offset < mark[r.Partition] {
 			continue
 		}
-		var v row
-		if err := json.Unmarshal(r.Value, &v); err != nil {
-			s.t.Fatal(err)
-		}
-		rows = append(rows, v)
+		rows = append(rows, fromJSON[row](s.t, r.Value))
 	}
 	return rows
 }

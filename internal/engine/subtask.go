@@ -385,10 +385,7 @@ func (l *life) loop() error {
 				return err
 			}
 		}
-		if l.waiting != nil && !l.task.Awaits() {
-			l.w.poll.add(l.waiting, l.inbox)
-			l.waiting = nil
-		}
+		l.fetchRest()
 		if hold, err := l.takePart(); err != nil {
 			return err
 		} else if hold {

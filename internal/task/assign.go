@@ -133,7 +133,7 @@ func (a *Assigner) pass(now int64, period bool) {
 		if a.OnPeriod != nil && period {
 			s.watermark = max(s.watermark, a.OnPeriod(i))
 		}
-		if a.Idle > 0 && !s.idle && !a.t.paused && now-s.lastSeen >= a.Idle && (s.part == nil || a.t.heads[s.part.index] == never) {
+		if a.Idle > 0 && !s.idle && !a.t.stands() && now-s.lastSeen >= a.Idle && (s.part == nil || a.t.heads[s.part.index] == never) {
 			s.idle = true
 		}
 	}
@@ -149,7 +149,7 @@ func (a *Assigner) nextPass() int64 {
 		next = a.t.lastPeriod + periodInterval
 	}
 	for i := range a.slots {
-		if s := &a.slots[i]; a.Idle > 0 && !s.idle && !a.t.paused {
+		if s := &a.slots[i]; a.Idle > 0 && !s.idle && !a.t.stands() {
 			next = min(next, max(s.lastSeen+a.Idle, a.t.now+1))
 		}
 	}

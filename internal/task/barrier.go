@@ -46,6 +46,11 @@ func (t *Task) Resume(now int64) {
 
 // wakeParts looks again at the parts that waited.
 func (t *Task) wakeParts(now int64) {
+	for _, a := range t.assigners {
+		for i := range a.slots {
+			a.slots[i].lastSeen = now
+		}
+	}
 	for _, p := range t.parts {
 		p.lastSeen = now
 		if t.heads[p.index] == never && p.pos < len(p.cur) && !t.waits(p) {
@@ -54,9 +59,12 @@ func (t *Task) wakeParts(now int64) {
 	}
 }
 
+// stands says that some parts are not to be processed now: what has no records meanwhile is not idle.
+func (t *Task) stands() bool { return t.paused || t.awaiting > 0 }
+
 // waits says that a part is not to be processed now.
 func (t *Task) waits(p *part) bool {
-	return t.paused && !p.in.Internal || t.awaiting > 0 && !p.in.Broadcast
+	return t.paused && !p.in.Internal || t.awaiting > 0 && !p.in.loadedFirst()
 }
 
 // writeBarriers writes what Barrier asked for.

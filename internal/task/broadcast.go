@@ -10,6 +10,9 @@ import (
 // that each subtask sees the whole of it in one order. It holds back no event time. At the first start of an
 // incarnation the records of all other inputs wait until the broadcast has brought what its sources held then: the
 // upstream subtasks say so with a loaded frame, once, and both sides remember it in their progress.
+//
+// An external input may be First as well, since a table is made of it. Then the task sees by itself when it was read to
+// the end that it had at takeover (EnvInput.Ends), and remembers that the same way.
 
 // OutputBroadcast writes a record to all partitions of a broadcast.
 func (x *Exec) OutputBroadcast(op int32, repartition int, key, value []byte, maxBytes int) error {
@@ -21,7 +24,7 @@ func (x *Exec) OutputBroadcast(op int32, repartition int, key, value []byte, max
 	return nil
 }
 
-// Awaits says that the records of all inputs but the broadcast ones wait.
+// Awaits says that the records of all inputs but those that are loaded first wait.
 func (t *Task) Awaits() bool { return t.awaiting > 0 }
 
 // Names in Progress.Watermarks; operator ids hold no slash.
@@ -30,9 +33,9 @@ func (r Repartition) loadedID() string { return r.ID + "/loaded" }
 
 func (in *input) loadedID(upstream int) string { return in.id + "/loaded/" + strconv.Itoa(upstream) }
 
-// await makes a broadcast input one that the others wait for, unless it was loaded in an earlier life.
+// await makes an input one that the others wait for, unless it was loaded in an earlier life.
 func (t *Task) await(in *input, id string) {
-	in.id, in.loaded = id, make([]bool, in.env.UpstreamSubtasks)
+	in.id, in.loaded = id, make([]bool, max(in.env.UpstreamSubtasks, 1)) // of an external input: one for all of it
 	for i := range in.loaded {
 		if _, in.loaded[i] = t.restoredWatermark(in.loadedID(i)); !in.loaded[i] {
 			in.unloaded++
@@ -41,15 +44,28 @@ func (t *Task) await(in *input, id string) {
 	if in.unloaded > 0 {
 		t.awaiting++
 	}
+	t.lookLoaded(in)
+}
+
+// loadedFirst says that the others wait for an input.
+func (in *input) loadedFirst() bool { return in.Broadcast || in.First }
+
+// lookLoaded sees whether an external input that the others wait for was read to its end.
+func (t *Task) lookLoaded(in *input) {
+	if in.First && in.unloaded > 0 && in.reached() {
+		t.setLoaded(in, 0)
+	}
 }
 
 // hasLoaded takes a loaded frame.
 func (t *Task) hasLoaded(p *part) {
-	in := p.in
-	if !in.Broadcast || in.loaded[p.from] {
-		return
+	if in := p.in; in.Broadcast && !in.loaded[p.from] {
+		t.setLoaded(in, p.from)
 	}
-	in.loaded[p.from] = true
+}
+
+func (t *Task) setLoaded(in *input, upstream int) {
+	in.loaded[upstream] = true
 	if in.unloaded--; in.unloaded > 0 {
 		return
 	}
@@ -76,11 +92,17 @@ func (t *Task) writeLoaded() {
 // reached says that inputs were read up to the ends that they had at takeover.
 func (t *Task) reached(inputs []int) bool {
 	for _, i := range inputs {
-		in := &t.inputs[i]
-		for _, p := range in.parts {
-			if end := in.env.Ends[p.number]; end > 0 && p.offset < end {
-				return false
-			}
+		if !t.inputs[i].reached() {
+			return false
+		}
+	}
+	return true
+}
+
+func (in *input) reached() bool {
+	for _, p := range in.parts {
+		if end := in.env.Ends[p.number]; end > 0 && p.offset < end && !p.ended() {
+			return false
 		}
 	}
 	return true

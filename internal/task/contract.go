@@ -55,8 +55,11 @@ type Input struct {
 	// every record to all of them.
 	Broadcast bool
 	// Load: what an external topic holds when the subtask takes over is to be known (EnvInput.Ends), since a broadcast waits
-	// for it.
+	// for it, or it is First.
 	Load bool
+	// First: at the first start of an incarnation an external topic is read to the end that it had then, before a record of
+	// inputs that are not First is processed.
+	First bool
 	// Value and Key are the format.Serde of values and keys of an external topic, for drivers of tests; nil = none.
 	Value, Key any
 }
@@ -246,8 +249,8 @@ type Stats struct {
 //	        and valid until the next call
 //	Stats() Stats
 //	Awaits() bool
-//	        inputs that are broadcast have not brought yet what they held at the first start; records of all other inputs wait
-//	        until then
+//	        inputs that are Broadcast or First have not brought yet what they held at the first start; records of all other
+//	        inputs wait until then
 //	Close() error
 //
 // There is no Abort: when an epoch does not commit, the task is dropped and made anew from committed state.

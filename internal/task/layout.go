@@ -49,6 +49,8 @@ type InputLayout struct {
 	Idle     time.Duration
 	// Broadcast: see Input.Broadcast. Its records go first, and it holds back no event time.
 	Broadcast bool
+	// First: see Input.First.
+	First bool
 	// Nothing: it is that of an operator that reads nothing, and stays empty.
 	Nothing bool
 }

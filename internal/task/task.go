@@ -49,7 +49,7 @@ type Task struct {
 	inSeal  bool
 	barrier string // id of the savepoint whose barrier the next Seal writes; "" = none
 	paused  bool   // external inputs wait
-	// awaiting counts the broadcast inputs that are not loaded yet: all others wait.
+	// awaiting counts the inputs that go first and are not loaded yet: all others wait.
 	awaiting int
 	pollers  []func() (did bool, err error)
 	blocked  int // reasons for which no record is processed
@@ -97,8 +97,8 @@ type input struct {
 	node  *Node
 	parts []*part
 	idle  int64 // ms, 0 = never
-	// Of a broadcast input: its id, which upstream subtasks have sent all that they held at the first start, and how many
-	// have not.
+	// Of an input that goes first: its id, which upstream subtasks have sent all that they held at the first start (of an
+	// external input: whether it was read to there), and how many have not.
 	id       string
 	loaded   []bool
 	unloaded int
@@ -198,7 +198,7 @@ func New(env Env, lay *Layout) (*Task, error) {
 			t.addPart(in, i, slot, p)
 		}
 		in.move()
-		if in.Broadcast {
+		if in.loadedFirst() {
 			t.await(in, lay.Nodes[i].ID)
 		}
 	}
@@ -650,6 +650,9 @@ func (t *Task) next(p *part, rec *record.Record) {
 	} else {
 		t.heads[p.index] = unset
 	}
+	if p.in.unloaded > 0 {
+		t.lookLoaded(p.in)
+	}
 }
 
 // setWatermark moves the watermark of a partition; it never goes back.
@@ -789,7 +792,7 @@ func (t *Task) Tick(now int64) (err error) {
 				p.setWatermark(t, in.src.OnPeriod(p.slot))
 				t.x.Op = -1
 			}
-			if in.idle > 0 && !p.isIdle && !p.ended() && t.heads[p.index] == never && !t.paused && t.awaiting == 0 && now-p.lastSeen >= in.idle {
+			if in.idle > 0 && !p.isIdle && !p.ended() && t.heads[p.index] == never && !t.stands() && now-p.lastSeen >= in.idle {
 				p.isIdle = true
 				t.moveInput(in)
 			}
@@ -995,7 +998,7 @@ func (t *Task) Stats() Stats {
 		if in.Custom {
 			s.NextTimer = min(s.NextTimer, t.lastPeriod+periodInterval)
 		}
-		if in.idle == 0 || t.paused || t.awaiting > 0 {
+		if in.idle == 0 || t.stands() {
 			continue
 		}
 		for _, p := range in.parts {

@@ -36,6 +36,7 @@ func (t *Task) endPart(p *part) {
 	p.isIdle, p.watermark = false, never
 	t.moveInput(p.in)
 	t.touch()
+	t.lookLoaded(p.in)
 }
 
 // endParts looks at partitions that end without a record: an empty one, or one behind whose last record there is a hole.
