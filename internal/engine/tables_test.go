@@ -1,0 +1,93 @@
+package engine_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/millrace-stream/millrace/format"
+	"github.com/millrace-stream/millrace/processor"
+	"github.com/millrace-stream/millrace/statestore/memstore"
+)
+
+// tabled looks up the label of each event in a table that is partitioned as the events are.
+func tabled(t *processor.Topology) {
+	labels := processor.TableFrom(t, "labels", format.String(), processor.Topic[string]{Name: "labels", Value: format.String()})
+	events := processor.FromKeyed(t, format.String(), timed())
+	out := processor.LeftJoinTable(events, labels, "join", func(e event, label *string) row {
+		if label == nil {
+			return row{Kind: "none", Text: e.Text, N: e.N}
+		}
+		return row{Kind: *label, Text: e.Text, N: e.N}
+	})
+	processor.ToTopic(out, "rows")
+}
+
+// TestTableIsLoadedFirst: what the topic of a table holds at the first start is there when the first record is joined, though it
+// is much more, and though it grows without end; a member that has lost all local state does not read it again, and a new
+// incarnation does.
+func TestTableIsLoadedFirst(t *testing.T) {
+	s := newStage(t, "tables", 4)
+	s.byText = true
+	s.topic("labels", 4)
+	const keys = 50
+	label := func(label string) {
+		t.Helper()
+		var rs []*kgo.Record
+		for i := range keys {
+			rs = append(rs, &kgo.Record{Topic: "labels", Key: fmt.Appendf(nil, "word-%d", i), Value: []byte(label)})
+		}
+		s.produce(rs)
+	}
+	for range 400 {
+		label("old")
+	}
+	label("new")
+	s.send(200, keys)
+
+	ctx, stop := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	wg.Go(func() { // somebody who never stops
+		for i := 0; ctx.Err() == nil; i++ {
+			if err := s.cl.ProduceSync(ctx, &kgo.Record{Topic: "labels", Key: fmt.Append(nil, "other-", i%20), Value: []byte("x")}).FirstErr(); err != nil && ctx.Err() == nil {
+				t.Error(err)
+				return
+			}
+		}
+	})
+	check := func(n int, want string) {
+		t.Helper()
+		kinds := s.kinds(n)
+		if len(kinds) != len(s.sent)-n {
+			t.Fatalf("%d of %d events came out", len(kinds), len(s.sent)-n)
+		}
+		for at, kind := range kinds {
+			if kind != want {
+				t.Fatalf("the label of event %d is %s, want %s", at, kind, want)
+			}
+		}
+	}
+	m := s.run(tabled, memstore.NewDir(s.app), nil)
+	s.settle(m)
+	check(0, "new")
+	stop()
+	wg.Wait()
+	m.stop(t)
+	if log := m.log.String(); strings.Count(log, "tables are loaded") != 4 {
+		t.Errorf("the log does not say of four subtasks that they have waited:\n%s", log)
+	}
+
+	n := len(s.sent)
+	s.send(100, keys)
+	m = s.run(tabled, memstore.NewDir(s.app), nil)
+	s.settle(m)
+	check(n, "new")
+	m.stop(t)
+	if log := m.log.String(); strings.Contains(log, "waiting for the broadcast") {
+		t.Errorf("a table that was loaded in an earlier life is waited for:\n%s", log)
+	}
+}
