@@ -70,7 +70,11 @@ func (c *contextBase) declare(name string, kind statestore.Kind, key, val string
 		return spec, false
 	}
 	if c.b == nil {
-		c.n.store(name, kind, key, val).Migrations = schemasOf(o.migrations)
+		declared := c.n.store(name, kind, key, val)
+		declared.Migrations = schemasOf(o.migrations)
+		if o.ttl != nil && !o.ttl.ReturnExpired {
+			declared.TTL = o.ttl.After
+		}
 		return spec, false
 	}
 	return c.n.specOf(name), true

@@ -16,7 +16,8 @@ import (
 // What has expired is removed in the background: a pass goes through the operator's store in the local directory in
 // steps of at most 1,000 entries each 100 ms, and another begins when the oldest entry that it has left is due (not
 // sooner than an eighth of After, at most an hour). So a value of which nobody asks stays that much longer on disk, and
-// in the changelog, than it lives. The metric millrace_state_expired_total counts what was removed.
+// in the changelog, than it lives. The metric millrace_state_expired_total counts what was removed. Queries of live state do
+// not show what has expired, unless ReturnExpired is set.
 //
 // The time of the last write is kept with the value, not the time of its end: another After holds for what is there as
 // well. Where a state gets its first TTL, what is there begins to live when clean-up first meets it, or when it is

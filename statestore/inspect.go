@@ -29,13 +29,14 @@ type inspected struct {
 	keyErr  error
 	values  map[uint64]*wireType // by version
 	schemas map[uint64]string    // those that cannot be read
+	stamped map[uint64]bool      // those of values that carry the time of their last write
 }
 
 // NewInspector makes the Inspector of stores with these specs.
 func NewInspector(specs []Spec) *Inspector {
 	in := &Inspector{stores: map[ID]*inspected{}}
 	for _, spec := range specs {
-		s := &inspected{spec: spec, name: appendJSONString(nil, spec.Name), values: map[uint64]*wireType{}, schemas: map[uint64]string{}}
+		s := &inspected{spec: spec, name: appendJSONString(nil, spec.Name), values: map[uint64]*wireType{}, schemas: map[uint64]string{}, stamped: map[uint64]bool{}}
 		key, mapKey, _ := strings.Cut(spec.KeyType, mapKeySep)
 		s.key, s.keyErr = parseKeyType(key)
 		if spec.Kind == KindMap && s.keyErr == nil {
@@ -62,12 +63,31 @@ func (in *Inspector) Learn(key, val []byte) bool {
 		return true
 	}
 	version := binary.BigEndian.Uint64(key[9:])
+	_, s.stamped[version] = HasTTL(string(val))
 	if w, err := parseSchema(string(val)); err == nil {
 		s.values[version] = w
 	} else {
 		s.schemas[version] = string(val)
 	}
 	return true
+}
+
+// Expired says that an entry has expired at now, ms since 1970: a program reads it as if it were not there, though clean-up
+// has not removed it yet. It needs the TTL of the spec.
+func (in *Inspector) Expired(key, val []byte, now int64) bool {
+	if len(key) < 4 {
+		return false
+	}
+	s := in.stores[ID(binary.BigEndian.Uint32(key))]
+	if s == nil || s.spec.TTL == 0 {
+		return false
+	}
+	version, n := binary.Uvarint(val)
+	if n <= 0 || !s.stamped[version] {
+		return false
+	}
+	at, _, err := readVarint(val[n:])
+	return err == nil && Expired(at, s.spec.TTL.Milliseconds(), now)
 }
 
 // SchemaRange is the range of keys of all schema descriptors: what Learn is to be told before other entries.

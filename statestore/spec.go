@@ -32,6 +32,10 @@ type Spec struct {
 	// and allowed lateness. The changelog's retention follows from it.
 	Life time.Duration `json:",omitempty"`
 
+	// TTL of a state whose entries expire so long after their last write, by the processing time that is kept with them;
+	// 0: none do, or they are read until clean-up has removed them. For who shows entries: see Inspector.Expired.
+	TTL time.Duration `json:"-"`
+
 	// What else the entries only have a meaning with; "" = unknown, which fits everything.
 
 	Windows   string `json:",omitempty"` // of a windows store: how its windows lie, as "tumbling 1m0s"

@@ -237,7 +237,8 @@ func (w *Worker) StateSubtasks(store string) ([]record.SubtaskID, error) {
 
 var errNotReady = &UnavailableError{"the worker does not know its topology yet", time.Second}
 
-// StateGet calls emit for each entry of a key, as statestore.Inspector.Append writes it; the line is valid during the call.
+// StateGet calls emit for each entry of a key, as statestore.Inspector.Append writes it, but those whose time to live is over;
+// the line is valid during the call.
 // Errors: ErrNoStore, ErrBadQuery, *NotHereError, *UnavailableError, those of emit, ctx and the store.
 func (w *Worker) StateGet(ctx context.Context, k StateKey, emit func(line []byte) error) (StateAnswer, error) {
 	ctx, done, err := w.desk.open(ctx, queryTimeout)
@@ -287,13 +288,18 @@ func (w *Worker) get(ctx context.Context, sub *resolvedSub, spec statestore.Spec
 	if err := w.ask(ctx, id, q); err != nil {
 		return a, err
 	}
-	a = StateAnswer{Subtask: id.String(), Epoch: q.epoch, Entries: len(q.entries), CutOff: q.cutOff}
+	a = StateAnswer{Subtask: id.String(), Epoch: q.epoch, CutOff: q.cutOff}
 	in := statestore.NewInspector([]statestore.Spec{spec})
 	for _, s := range q.schemas {
 		in.Learn(s.Key, s.Value)
 	}
 	var line []byte
+	now := time.Now().UnixMilli()
 	for _, e := range q.entries {
+		if in.Expired(e.Key, e.Value, now) {
+			continue
+		}
+		a.Entries++
 		line = in.Append(line[:0], a.Subtask, e.Key, e.Value)
 		if err := emit(line); err != nil {
 			return a, err
@@ -515,6 +521,8 @@ type StateReader struct {
 	picks   []statestore.Selection // by range
 	limit   int
 
+	now int64 // ms since 1970: what had expired then is left out
+
 	at      int // range of the last entry
 	entries int
 	line    []byte
@@ -522,7 +530,7 @@ type StateReader struct {
 
 // NewStateReader makes a reader of the stores with these specs, of one of so many subtasks. Errors: ErrNoStore, ErrBadQuery.
 func NewStateReader(specs []statestore.Spec, o StateScan, subtasks int) (*StateReader, error) {
-	r := &StateReader{in: statestore.NewInspector(specs), subtask: o.Subtask.String(), limit: o.Limit}
+	r := &StateReader{in: statestore.NewInspector(specs), subtask: o.Subtask.String(), limit: o.Limit, now: time.Now().UnixMilli()}
 	for _, spec := range slices.SortedFunc(slices.Values(specs), func(a, b statestore.Spec) int { return cmp.Compare(a.ID, b.ID) }) {
 		if o.Store != "" && spec.Name != o.Store {
 			continue
@@ -577,7 +585,7 @@ func (r *StateReader) Feed(key, val []byte, emit func(line []byte) error) error 
 	for r.at < len(r.ranges) && r.ranges[r.at].Hi != nil && bytes.Compare(key, r.ranges[r.at].Hi) >= 0 {
 		r.at++
 	}
-	if r.at == len(r.ranges) || bytes.Compare(key, r.ranges[r.at].Lo) < 0 || !r.picks[r.at].Match(key) {
+	if r.at == len(r.ranges) || bytes.Compare(key, r.ranges[r.at].Lo) < 0 || !r.picks[r.at].Match(key) || r.in.Expired(key, val, r.now) {
 		return nil
 	}
 	if r.limit > 0 && r.entries == r.limit {

@@ -185,6 +185,71 @@ func TestDriverShowsStateAndTimers(t *testing.T) {
 	}
 }
 
+// Each value lives for its TTL, to the millisecond, counted from its last write or read, whatever is restarted. Clean-up removes
+// what is in the store: all that there is after a restart, and nothing before it. Until then ReturnExpired gives it out.
+func TestStatesExpire(t *testing.T) {
+	const life = time.Second
+	topology := func(top *processor.Topology) {
+		in := processor.FromKeyed(top, format.String(), processor.Topic[string]{Name: "in"})
+		out := processor.Process(in, "keep", func(ctx *processor.KeyedContext[string, string, string]) {
+			written := processor.Value[string](ctx, "written", processor.TTL{After: life})
+			read := processor.Value[string](ctx, "read", processor.TTL{After: life, RefreshOnRead: true})
+			returned := processor.Value[string](ctx, "returned", processor.TTL{After: life, ReturnExpired: true})
+			dict := processor.MapOf[string, bool](ctx, "dict", processor.TTL{After: life})
+			list := processor.List[string](ctx, "list", processor.TTL{After: life})
+			ctx.OnRecord(func(v string) error {
+				if v != "?" {
+					written.Set(v)
+					read.Set(v)
+					returned.Set(v)
+					dict.Put(v, true)
+					list.Add(v)
+					return nil
+				}
+				n := 0
+				for range dict.All() {
+					n++
+				}
+				for range list.All() {
+					n++
+				}
+				ctx.Emit(fmt.Sprintf("%s|%s|%s|%d", written.Get(), read.Get(), returned.Get(), n))
+				return nil
+			})
+		})
+		processor.ToTopic(out, "out")
+	}
+	for _, restart := range []bool{false, true} {
+		d := processortest.New(t, topology)
+		in, out := processortest.In[string](d, "in"), processortest.Out[string](d, "out")
+		ask := func(pass time.Duration, want string) {
+			t.Helper()
+			d.AdvanceProcessingTime(pass)
+			in.SendKeyed("k", "?")
+			out.Want(want)
+			if restart {
+				d.Restart()
+			}
+		}
+		returned := "b"
+		if restart {
+			returned = ""
+		}
+		in.SendKeyed("k", "a")
+		ask(life-time.Millisecond, "a|a|a|2")
+		in.SendKeyed("k", "b")
+		ask(time.Millisecond, "b|b|b|2")                // a has expired, in the map and the list
+		ask(life-2*time.Millisecond, "b|b|b|2")         // b was written 999 ms ago
+		ask(time.Millisecond, "|b|b|0")                 // and 1000 ms ago; it was read a moment ago
+		ask(life-time.Millisecond, "|b|"+returned+"|0") // once more
+		ask(life, "||"+returned+"|0")                   // exactly so long after it was read
+		d.AdvanceProcessingTime(3 * life)
+		if rows := processortest.StateRows(d, "keep"); (len(rows) == 0) != restart {
+			t.Errorf("restart %v: the state is %v", restart, rows)
+		}
+	}
+}
+
 func TestBadRecordsGoToDeadLetters(t *testing.T) {
 	d := processortest.New(t, silence)
 	in := processortest.In[reading](d, "readings")

@@ -180,8 +180,9 @@ func committed(d *Driver, st *drive.Subtask) *memstore.Store {
 }
 
 // StateRows are all committed entries of an operator's states as JSON objects, sorted: store, key, value, and what else tells
-// them apart (window_end, map_key, index, time). It is what `millrace state scan` shows. Test with it what has no other
-// access, such as open windows, or that nothing is left: len(StateRows(d, "id")) == 0.
+// them apart (window_end, map_key, index, time). It is what `millrace state scan` shows, and also what has
+// expired by its TTL and is not removed yet. Test with it what has no other access, such as open windows, or that nothing is
+// left: len(StateRows(d, "id")) == 0.
 func StateRows(d *Driver, operator string) []string {
 	d.tb.Helper()
 	var rows []string
