@@ -4,7 +4,7 @@
 # folder OUT (default: a new temporary one), tables to standard output. Needs Go, a JDK 17, Python 3 and, for the peers,
 # Maven. Nothing else should run on the machine.
 #
-#   test/bench/run.sh                                 # all but restore10m, nexmark and the large checkpoints
+#   test/bench/run.sh                                 # all but keys10m, restore10m, nexmark and the large checkpoints
 #   WHAT="tput" PEERS="limit millrace" WORK="w1" REPEAT=1 test/bench/run.sh
 #
 # WHAT, any of (times on 2 cores, with the default peers):
@@ -14,6 +14,7 @@
 #   failover    kill -9 of one of two members, session 6 s: millrace streams                                  3 min
 #   restart     kill -9 and started again at once with its state: millrace streams                            2 min
 #   keys        W1 with 1,000,000 keys against 10,000: millrace                                               2 min
+#   keys10m     updates of 10,000,000 keys, drawn evenly, against 100,000, memory.limit 1 GiB: millrace         4 min
 #   restore     first new output after kill -9 with 1,000,000 keys, state kept, from a checkpoint, from the
 #               changelog: millrace streams                                                                   4 min
 #   restore10m  the same with 10,000,000 keys of 200 bytes, checkpoint and changelog: millrace streams       20 min
@@ -42,7 +43,7 @@ mkdir -p "$OUT/run"
 
 for word in $WHAT; do
   case $word in
-    tput | start | lat | failover | restart | keys | restore | restore10m | grow | nexmark) ;;
+    tput | start | lat | failover | restart | keys | keys10m | restore | restore10m | grow | nexmark) ;;
     *) echo "run.sh: WHAT has \"$word\"; see the head of this file" >&2; exit 2 ;;
   esac
 done
@@ -136,7 +137,9 @@ fill() {
   shift 3
   bin/gen -topic "$topic" -n "$n" -users "$users" "$@" >&2
   input="-in $topic -n $n -users $users"
-  if [[ " $* " == *" -distinct "* ]]; then input+=" -distinct"; fi
+  for word in distinct even; do
+    if [[ " $* " == *" -$word "* ]]; then input+=" -$word"; fi
+  done
   if [[ " $* " =~ " -size "([0-9]+) ]]; then input+=" -size ${BASH_REMATCH[1]}"; fi
 }
 small="-in events -n $N -users 10000" million="-in events1m -n $N -users 1000000 -distinct"
@@ -193,6 +196,14 @@ fill warmup 1000 10 && bin/runner tput -in warmup -n 1000 -users 10 -w w1 -repea
     for p in $(peers millrace); do
       measure tput "$p" w1 -label keys $small -repeat "$REPEAT"
       measure tput "$p" w1 -label keys $million -repeat "$REPEAT"
+    done
+  fi
+  if doing keys10m; then
+    for keys in 100000 10000000; do
+      fill keys "$(records 14000000)" "$(records $keys)" -distinct -even
+      for p in $(peers millrace); do
+        MILLRACE_MEMORY_LIMIT=1GiB measure tput "$p" w1 -label keys10m $input -steady-from 0.75 -timeout 10m -repeat "$REPEAT"
+      done
     done
   fi
   if doing nexmark; then

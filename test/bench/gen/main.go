@@ -19,6 +19,7 @@ func main() {
 	n := flag.Int64("n", 2_000_000, "records")
 	users := flag.Int("users", 10_000, "distinct users")
 	distinct := flag.Bool("distinct", false, "first give each user one record")
+	even := flag.Bool("even", false, "draw users evenly, not by Zipf's law")
 	seed := flag.Uint64("seed", 1, "seed")
 	parts := flag.Int("partitions", 4, "partitions")
 	size := flag.Int("size", 0, "bytes of a value, 0: 141 on average")
@@ -46,7 +47,7 @@ func main() {
 		}
 		time.Sleep(100 * time.Millisecond)
 	}
-	next, last := records(*w, *topic, *seed, *n, *users, *distinct, *size, *parts)
+	next, last := records(*w, *topic, *seed, *n, *users, *distinct, *even, *size, *parts)
 	start := time.Now()
 	var bytes int64
 	for range *n {
@@ -64,7 +65,7 @@ func main() {
 
 // records returns what makes the records of a workload one after the other, and those that close all windows, one for each
 // partition.
-func records(w, topic string, seed uint64, n int64, users int, distinct bool, size, parts int) (next func() *kgo.Record, last []*kgo.Record) {
+func records(w, topic string, seed uint64, n int64, users int, distinct, even bool, size, parts int) (next func() *kgo.Record, last []*kgo.Record) {
 	if w == "nexmark" { // without keys, and events that follow each other on partitions that do
 		g, i := common.NewNexmark(seed, n), -1
 		for p := range int32(parts) {
@@ -76,7 +77,7 @@ func records(w, topic string, seed uint64, n int64, users int, distinct bool, si
 		}, last
 	}
 	g, pace := common.NewGen(seed, users, distinct), common.PaceOf(w)
-	g.Step = pace.Step
+	g.Step, g.Even = pace.Step, even
 	return func() *kgo.Record {
 		r := g.Next()
 		return &kgo.Record{Topic: topic, Key: common.UserKey(r.User), Value: r.JSON(0, size)}

@@ -36,6 +36,8 @@ var (
 	n       = fl.Int64("n", 2_000_000, "records that gen put into the input, of two topics: into each")
 	users   = fl.Int("users", 10_000, "as gen")
 	dist    = fl.Bool("distinct", false, "as gen")
+	even    = fl.Bool("even", false, "as gen")
+	from    = fl.Float64("steady-from", 0, "tput: part of the input after which the steady figures begin")
 	size    = fl.Int("size", 0, "as gen, for the label only")
 	rep     = fl.Int("repeat", 3, "repetitions")
 	cms     = fl.Int("commit", 1000, "commit or checkpoint interval, ms")
@@ -150,7 +152,7 @@ func verify(w, out string, n int64, users int, distinct bool, seed int) string {
 	if *nover {
 		return "skipped"
 	}
-	return tool("verify", "-w", w, "-out", out, "-n", fmt.Sprint(n), "-users", fmt.Sprint(users), "-distinct="+fmt.Sprint(distinct), "-seed", fmt.Sprint(seed))
+	return tool("verify", "-w", w, "-out", out, "-n", fmt.Sprint(n), "-users", fmt.Sprint(users), "-distinct="+fmt.Sprint(distinct), "-even="+fmt.Sprint(*even), "-seed", fmt.Sprint(seed))
 }
 
 // checked ends the program where the output of a run was wrong, and leaves everything for a look.

@@ -41,7 +41,7 @@ func runToEnd(t team, group, out string) (r m, ok bool) {
 			firstOut = now
 		}
 		c := committed(group)
-		if first.at == 0 && c > 0 {
+		if first.at == 0 && c > 0 && float64(c) >= *from*float64(inEnd) {
 			first = point{now, c, t.cpu()}
 		}
 		if c >= inEnd {

@@ -27,10 +27,12 @@ func main() {
 	n := flag.Int64("n", 2_000_000, "records that gen or probe made, of join: in each of its topics")
 	users := flag.Int("users", 10_000, "users")
 	distinct := flag.Bool("distinct", false, "as gen")
+	even := flag.Bool("even", false, "as gen")
 	seed := flag.Uint64("seed", 1, "seed")
 	flag.Parse()
 
 	g := common.NewGen(*seed, *users, *distinct)
+	g.Even = *even
 	g.Step = common.PaceOf(*w).Step
 	var t checker
 	switch *w {
@@ -38,6 +40,7 @@ func main() {
 		t = newTruth(*w, g, *n)
 	default:
 		right := common.NewGen(*seed+1, *users, *distinct) // the second topic of join
+		right.Even = *even
 		right.Step = g.Step
 		t = newRows(*w, g, right, *n)
 	}
