@@ -151,8 +151,10 @@ func (r *run) checkTopics(ctx context.Context) {
 			hidden = append(hidden, err.Error())
 		case infos[n].Name == "":
 			missing = append(missing, role+" "+n)
-			do = append(do, fmt.Sprintf("create it: kafka-topics.sh --bootstrap-server %s --create --topic %s --partitions <n>",
-				strings.Join(r.in.Kafka.Brokers, ","), n))
+			create := fmt.Sprintf("create it: kafka-topics.sh --bootstrap-server %s --create --topic %s --partitions <n>", strings.Join(r.in.Kafka.Brokers, ","), n)
+			if !slices.Contains(do, create) { // it may be read and written
+				do = append(do, create)
+			}
 		default:
 			r.topics[n] = infos[n]
 		}
@@ -167,7 +169,7 @@ func (r *run) checkTopics(ctx context.Context) {
 	}
 	switch {
 	case len(missing) > 0:
-		r.add(checkTopics, Fail, strings.Join(missing, ", ")+" does not exist", do...)
+		r.add(checkTopics, Fail, strings.Join(missing, ", ")+map[bool]string{true: " does not exist", false: " do not exist"}[len(missing) == 1], do...)
 	case len(hidden) > 0:
 		r.add(checkTopics, Fail, strings.Join(hidden, "; "), "see permissions below")
 	default:

@@ -1,11 +1,12 @@
 -- Needs nothing installed: millrace run --embedded --duration 15s examples/sql/page-views.sql
--- Page views are made up and written to a topic; pages are counted in windows of two seconds.
+-- Page views are made up and written to a topic; pages are counted in windows of two seconds, and a topic keeps the newest
+-- row of each page and window.
 CREATE TABLE made_up (
   page INT,
   took INT
 ) WITH (
   'connector' = 'datagen',
-  'rows-per-second' = '200',
+  'rows-per-second' = '20',
   'number-of-rows' = '2000',
   'fields.page.min' = '1',
   'fields.page.max' = '3',
@@ -22,6 +23,7 @@ CREATE TABLE page_views (
   'connector' = 'kafka',
   'topic' = 'page-views',
   'scan.startup.mode' = 'earliest-offset',
+  'scan.watermark.idle-timeout' = '2 s', -- a partition without views holds nothing up
   'format' = 'json'
 );
 
@@ -29,12 +31,12 @@ CREATE TABLE page_stats (
   page    STRING,
   since   TIMESTAMP_LTZ(3),
   n       BIGINT,
-  slowest INT
+  slowest INT,
+  PRIMARY KEY (page, since) NOT ENFORCED
 ) WITH (
-  'connector' = 'kafka',
+  'connector' = 'upsert-kafka',
   'topic' = 'page-stats',
-  'key.format' = 'raw',
-  'key.fields' = 'page',
+  'key.format' = 'json',
   'value.format' = 'json'
 );
 
