@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/millrace-stream/millrace/row"
+	"github.com/millrace-stream/millrace/sql/fn"
 	"github.com/millrace-stream/millrace/sql/rel"
 )
 
@@ -117,6 +118,21 @@ func (p *planner) split(left, right rel.Physical, cond rel.Expr) (l, r rel.Physi
 		}
 		out.rest = append(out.rest, c)
 	}
+	if len(pairs) == 0 {
+		// Without equal columns all rows lie under one key. Of columns that may be NULL both, the key has a value for NULL, and the
+		// condition stays.
+		for _, c := range out.rest {
+			if call, ok := c.(*rel.Call); ok && call.Func.Name == "IS NOT DISTINCT FROM" {
+				x, y := call.Args[0], call.Args[1]
+				if plain(x) >= lw {
+					x, y = y, x
+				}
+				if a, b := plain(x), plain(y); a >= 0 && a < lw && b >= lw && x.Type().Plain() == y.Type().Plain() && !x.Type().Kind().Nested() {
+					pairs = append(pairs, pair{notNullOf(x), rel.Remap(notNullOf(y), toRight)})
+				}
+			}
+		}
+	}
 	key := func(in rel.Physical, e rel.Expr, more *[]rel.Expr) int {
 		if c := plain(e); c >= 0 {
 			return c
@@ -148,6 +164,19 @@ func (p *planner) split(left, right rel.Physical, cond rel.Expr) (l, r rel.Physi
 		}
 	}
 	return l, r, out
+}
+
+// notNullOf is a value with zero or the empty text in place of NULL.
+func notNullOf(e rel.Expr) rel.Expr {
+	if !e.Type().IsNullable() {
+		return e
+	}
+	t := e.Type().NotNull()
+	zero := fn.Const{}
+	if k := t.Kind(); k.Text() || k.Bytes() {
+		zero.B = []byte{}
+	}
+	return rel.NewCall(t, builtin("COALESCE"), []rel.Expr{e, rel.NewLiteral(t, zero, "0", e.Where())}, e.Where())
 }
 
 // widen adds columns to an input.

@@ -18,13 +18,12 @@ func (p *planner) decorrelate(n rel.Node) rel.Node {
 	case *rel.Filter:
 		return p.unnestFilter(x)
 	case *rel.Project:
-		width := x.Input.Schema().Len()
+		if !slices.ContainsFunc(x.Exprs, hasSubquery) {
+			return x
+		}
 		in, exprs, ok := p.scalars(x.Input, x.Exprs)
 		if !ok {
 			return nil
-		}
-		if in.Schema().Len() == width {
-			return x
 		}
 		return newProject(in, exprs, x.Out.Names, x.At())
 	case *rel.Correlate:
@@ -32,8 +31,7 @@ func (p *planner) decorrelate(n rel.Node) rel.Node {
 	case *rel.Join:
 		if hasSubquery(x.Cond) {
 			if x.Kind != rel.Inner {
-				p.fail(x.Cond.Where(), "E3701", "a subquery in ON of an outer join is not supported").WithNote("move it into WHERE, or into a query that is joined")
-				return nil
+				return p.onOuter(x)
 			}
 			k := *x
 			cond := x.Cond
@@ -42,6 +40,42 @@ func (p *planner) decorrelate(n rel.Node) rel.Node {
 		}
 	}
 	return n
+}
+
+// onOuter puts the values of subqueries in ON of an outer join beside the rows of its right side.
+func (p *planner) onOuter(x *rel.Join) rel.Node {
+	lw, rw := x.Left.Schema().Len(), x.Right.Schema().Len()
+	refuse := func(s *rel.Subquery) {
+		p.fail(s.At, "E3701", "a subquery in ON of an outer join must be a value or EXISTS that reads nothing of the rows around it").
+			WithNote("move it into WHERE, or into a query that is joined")
+	}
+	right, ok := x.Right, x.AsOf == nil
+	cond := rel.MapExpr(x.Cond, func(e rel.Expr) rel.Expr {
+		s, isSub := e.(*rel.Subquery)
+		if !isSub || !ok {
+			return e
+		}
+		if s.Kind != rel.ScalarQuery && s.Kind != rel.ExistsQuery || outwardNode(s.Node) {
+			refuse(s)
+			ok = false
+			return e
+		}
+		in, value := p.value(right, s)
+		if in == nil {
+			ok = false
+			return e
+		}
+		right = in
+		return rel.Remap(value, func(c int) int { return c + lw })
+	})
+	if !ok {
+		return nil
+	}
+	k := *x
+	k.Right, k.Cond = right, cond
+	more := right.Schema()
+	k.Base = rel.MakeBase(slices.Concat(x.Out.Names, more.Names[rw:]), slices.Concat(x.Out.Types, nullable(more.Types[rw:])), x.At())
+	return firstColumns(&k, lw+rw, x.At())
 }
 
 // lateral makes a join of a LATERAL query that is more than a function or an array: its conditions on the left side become
@@ -60,7 +94,20 @@ func (p *planner) lateral(n *rel.Correlate) rel.Node {
 		}
 		break
 	}
-	sub, preds, ok := p.pullUp(n.Right)
+	if n.Kind == rel.Left {
+		if agg, values := overAggregate(n.Right); agg != nil {
+			j, values := p.aggregateValues(n.Left, agg, values, n.At())
+			if j == nil {
+				return nil
+			}
+			exprs := make([]rel.Expr, 0, n.Schema().Len())
+			for i := range n.Left.Schema().Types {
+				exprs = append(exprs, column(j, i))
+			}
+			return newProject(j, append(exprs, values...), n.Out.Names, n.At())
+		}
+	}
+	sub, preds, ok := p.uncorrelated(n.Left, n.Right, false)
 	if !ok {
 		return nil
 	}
@@ -103,9 +150,6 @@ func (p *planner) unnestFilter(f *rel.Filter) rel.Node {
 			if in = p.semi(in, s, s.X, (s.Not != not) != (s.Kind == rel.AllQuery)); in == nil {
 				return nil
 			}
-		case s != nil && s.Kind != rel.ScalarQuery:
-			p.fail(s.At, "E3702", "%s ANY and ALL over a query are not supported", s.Op).WithNote("compare with (SELECT MIN(..) ..) or (SELECT MAX(..) ..)")
-			return nil
 		default:
 			var ok bool
 			var es []rel.Expr
@@ -138,12 +182,19 @@ func asSubquery(e rel.Expr) (s *rel.Subquery, not bool) {
 
 // semi joins a subquery of EXISTS or IN: x are the values that the columns of the query must equal.
 func (p *planner) semi(in rel.Node, s *rel.Subquery, x []rel.Expr, anti bool) rel.Node {
-	sub := p.decorrelate(s.Node)
+	node := s.Node
+	if x == nil {
+		var yes bool
+		if node, yes = existing(node); yes {
+			return newFilter(in, truth(!anti, s.At), s.At)
+		}
+	}
+	sub := p.decorrelate(node)
 	if sub == nil {
 		return nil
 	}
 	cols := sub.Schema().Len()
-	sub, preds, ok := p.pullUp(sub)
+	sub, preds, ok := p.uncorrelated(in, sub, true)
 	if !ok {
 		return nil
 	}
@@ -153,9 +204,9 @@ func (p *planner) semi(in rel.Node, s *rel.Subquery, x []rel.Expr, anti bool) re
 		kind = rel.Anti
 		if x != nil && (nullableAny(x) || nullableColumns(sub, len(x))) {
 			// With NULL a value may be equal to one of the query. The operator of NOT IN knows one query for all rows and
-			// compares columns; else the condition says it.
+			// compares a column; else the condition says it.
 			constant := func(e rel.Expr) bool { return !reads(e, func(int) bool { return true }) }
-			if mayBeEqual = len(preds) > 0 || slices.ContainsFunc(x, constant); !mayBeEqual {
+			if mayBeEqual = len(preds) > 0 || len(x) > 1 || slices.ContainsFunc(x, constant); !mayBeEqual {
 				kind = rel.NullAwareAnti
 			}
 		}
@@ -168,17 +219,42 @@ func (p *planner) semi(in rel.Node, s *rel.Subquery, x []rel.Expr, anti bool) re
 			c := column(sub, i)
 			right[i] = rel.NewColumn(c.Typ, lw+i, 0, c.Name, c.At)
 		}
-		equal, ok := p.equals(s, right)
+		equal, ok := p.equals(s, right, mayBeEqual)
 		if !ok {
 			return nil
-		}
-		if mayBeEqual {
-			equal = rel.NewCall(row.Boolean().NotNull(), builtin("IS NOT FALSE"), []rel.Expr{equal}, s.At)
 		}
 		cond = conjunction(cond, equal)
 	}
 	ls := in.Schema()
 	return &rel.Join{Base: rel.MakeBase(ls.Names, ls.Types, s.At), Kind: kind, Left: in, Right: sub, Cond: cond}
+}
+
+// existing is a query of which it matters only whether it has rows: without its order, and without a LIMIT. yes: it has one
+// at all times, being an aggregate without GROUP BY.
+func existing(n rel.Node) (out rel.Node, yes bool) {
+	for {
+		switch x := n.(type) {
+		case *rel.Sort:
+			n = x.Input
+			continue
+		case *rel.Limit:
+			if x.Offset == 0 && x.Fetch != 0 {
+				n = x.Input
+				continue
+			}
+		}
+		break
+	}
+	below := n
+	for {
+		pr, ok := below.(*rel.Project)
+		if !ok {
+			break
+		}
+		below = pr.Input
+	}
+	a, ok := below.(*rel.Aggregate)
+	return n, ok && len(a.Groups) == 0 && a.Sets == nil && a.Window == nil
 }
 
 func nullableAny(x []rel.Expr) bool {
@@ -260,12 +336,116 @@ func (p *planner) value(in rel.Node, s *rel.Subquery) (rel.Node, rel.Expr) {
 	case s.Kind == rel.AllQuery && s.Op == "<>":
 		return p.inValue(in, s, !s.Not)
 	}
-	p.fail(s.At, "E3702", "%s ANY and ALL over a query are not supported", s.Op).WithNote("compare with (SELECT MIN(..) ..) or (SELECT MAX(..) ..)")
-	return nil, nil
+	return p.quantified(in, s)
+}
+
+// quantified is a comparison other than = ANY and <> ALL with all rows of a query, as a value: what the least and the greatest
+// of them say, and whether one is NULL. As with IN, rows come once the query has rows itself, unless it reads those around it.
+func (p *planner) quantified(in rel.Node, s *rel.Subquery) (rel.Node, rel.Expr) {
+	at := s.At
+	if len(s.X) != 1 {
+		p.fail(at, "E3702", "%s ANY and ALL compare one value with a query of one column", s.Op).WithNote("compare the columns one by one")
+		return nil, nil
+	}
+	counts := counted(s.Node, at)
+	arg := column(s.Node, 0)
+	for _, name := range []string{"MIN", "MAX"} {
+		f := builtin(name)
+		r, err := f.Resolve(argsOf(arg))
+		if err != nil {
+			p.fail(at, "E3703", "%s %s ANY or ALL: %s", s.X[0].Type(), s.Op, err)
+			return nil, nil
+		}
+		counts.Aggs = append(counts.Aggs, rel.AggCall{Func: f, Args: []rel.Expr{arg}, Type: r.Result.Nullable(true), Name: name, At: at})
+		counts.Out.Names, counts.Out.Types = append(counts.Out.Names, name), append(counts.Out.Types, r.Result.Nullable(true))
+	}
+	unknown := nullableAny(s.X) || nullableColumns(s.Node, 1)
+	sub := p.decorrelate(counts)
+	if sub == nil {
+		return nil, nil
+	}
+	sub, preds, ok := p.uncorrelated(in, sub, emptyAggregate(s.Node))
+	if !ok {
+		return nil, nil
+	}
+	kind := rel.Inner
+	ls, rs := in.Schema(), sub.Schema()
+	lw, rt := ls.Len(), rs.Types
+	if len(preds) > 0 {
+		kind, rt = rel.Left, nullable(rt)
+	}
+	cols := make([]rel.Expr, 4)
+	for i := range cols {
+		cols[i] = rel.NewColumn(rt[i], lw+i, 0, rs.Names[i], at)
+	}
+	out := &rel.Join{Base: rel.MakeBase(slices.Concat(ls.Names, rs.Names), slices.Concat(ls.Types, rt), at), Kind: kind, Left: in, Right: sub, Cond: p.correlated(preds, lw)}
+	call := func(name string, args ...rel.Expr) rel.Expr {
+		return rel.NewCall(row.Boolean(), builtin(name), args, at)
+	}
+	with := func(bound rel.Expr) rel.Expr {
+		l, r, fits := comparable(s.X[0], bound)
+		if ok = ok && fits; !fits {
+			return nil
+		}
+		return call(s.Op, l, r)
+	}
+	all := s.Kind == rel.AllQuery
+	least, most := with(cols[2]), with(cols[3])
+	if !ok {
+		p.fail(at, "E3703", "%s ANY and ALL compare %s with %s", s.Op, s.X[0].Type(), arg.Type()).WithNote("cast one of them")
+		return nil, nil
+	}
+	var holds rel.Expr
+	switch {
+	case s.Op == "<>":
+		holds = call("OR", least, most)
+	case s.Op == "=":
+		holds = call("AND", least, most)
+	case (s.Op[0] == '>') != all:
+		holds = least
+	default:
+		holds = most
+	}
+	typ := row.Boolean().Nullable(unknown)
+	value := func(e rel.Expr) rel.Expr {
+		if e.Type() == typ {
+			return e
+		}
+		return rel.NewCast(typ, e, false, true, at)
+	}
+	is := func(yes bool) rel.Expr {
+		return value(truth(yes, at))
+	}
+	zero := rel.NewCast(cols[0].Type().NotNull(), number(0, at), false, true, at)
+	decides := "IS TRUE"
+	if all {
+		decides = "IS FALSE"
+	}
+	whens := []rel.When{
+		{Cond: call("IS NOT TRUE", call(">", cols[0], zero)), Then: is(all)}, // no rows
+		{Cond: call(decides, holds), Then: is(!all)},
+	}
+	if unknown {
+		null := rel.NewLiteral(typ, fn.Const{Null: true}, "NULL", at)
+		whens = append(whens, rel.When{Cond: call("<", cols[1], cols[0]), Then: null})
+	}
+	var result rel.Expr = rel.NewCase(typ, whens, value(holds), at)
+	if s.Not {
+		result = rel.NewCall(typ, builtin("NOT"), []rel.Expr{result}, at)
+	}
+	return out, result
+}
+
+// truth is a literal.
+func truth(yes bool, at rel.Place) rel.Expr {
+	if yes {
+		return rel.NewLiteral(row.Boolean().NotNull(), fn.Const{X: 1}, "TRUE", at)
+	}
+	return rel.NewLiteral(row.Boolean().NotNull(), fn.Const{}, "FALSE", at)
 }
 
 // counted is COUNT(*) of a query, and COUNT of its first column.
-func counted(n rel.Node, at rel.Place) rel.Node {
+func counted(n rel.Node, at rel.Place) *rel.Aggregate {
 	t := row.BigInt().NotNull()
 	count := func(name string, args ...rel.Expr) rel.AggCall {
 		return rel.AggCall{Func: builtin("COUNT"), Args: args, Type: t, Name: name, At: at}
@@ -276,16 +456,20 @@ func counted(n rel.Node, at rel.Place) rel.Node {
 
 // existsValue is EXISTS as a value: whether a query has rows.
 func (p *planner) existsValue(in rel.Node, s *rel.Subquery) (rel.Node, rel.Expr) {
+	node, always := existing(s.Node)
+	if always {
+		return in, truth(!s.Not, s.At)
+	}
 	t := row.BigInt().NotNull()
-	n, rows := p.scalar(in, rel.NewSubquery(t.Nullable(true), rel.ScalarQuery, nil, "", false, counted(s.Node, s.At), s.At))
+	n, rows := p.scalar(in, rel.NewSubquery(t.Nullable(true), rel.ScalarQuery, nil, "", false, counted(node, s.At), s.At))
 	if n == nil {
 		return nil, nil
 	}
-	truth := row.Boolean().NotNull()
+	known := row.Boolean().NotNull()
 	var yes rel.Expr = rel.NewCall(row.Boolean(), builtin(">"), []rel.Expr{rows, rel.NewCast(t, number(0, s.At), false, true, s.At)}, s.At)
-	yes = rel.NewCall(truth, builtin("IS TRUE"), []rel.Expr{yes}, s.At)
+	yes = rel.NewCall(known, builtin("IS TRUE"), []rel.Expr{yes}, s.At)
 	if s.Not {
-		yes = rel.NewCall(truth, builtin("NOT"), []rel.Expr{yes}, s.At)
+		yes = rel.NewCall(known, builtin("NOT"), []rel.Expr{yes}, s.At)
 	}
 	return n, yes
 }
@@ -300,12 +484,13 @@ func (p *planner) inValue(in rel.Node, s *rel.Subquery, not bool) (rel.Node, rel
 			WithNote("write it as a join, or test the columns with IS NOT NULL in the query")
 		return nil, nil
 	}
+	around := in
 	// add joins a query at the right; cols are the columns of the query in the join.
-	add := func(kind rel.JoinKind, sub rel.Node, with func(cols []rel.Expr) (rel.Expr, bool)) (cols []rel.Expr, ok bool) {
+	add := func(kind rel.JoinKind, sub rel.Node, exact bool, with func(cols []rel.Expr) (rel.Expr, bool)) (cols []rel.Expr, ok bool) {
 		if sub = p.decorrelate(sub); sub == nil {
 			return nil, false
 		}
-		sub, preds, ok := p.pullUp(sub)
+		sub, preds, ok := p.uncorrelated(around, sub, exact)
 		if !ok {
 			return nil, false
 		}
@@ -335,7 +520,7 @@ func (p *planner) inValue(in rel.Node, s *rel.Subquery, not bool) (rel.Node, rel
 	var counts []rel.Expr
 	if unknown {
 		var ok bool
-		if counts, ok = add(rel.Inner, counted(s.Node, s.At), func([]rel.Expr) (rel.Expr, bool) { return nil, true }); !ok {
+		if counts, ok = add(rel.Inner, counted(s.Node, s.At), emptyAggregate(s.Node), func([]rel.Expr) (rel.Expr, bool) { return nil, true }); !ok {
 			return nil, nil
 		}
 	}
@@ -346,26 +531,19 @@ func (p *planner) inValue(in rel.Node, s *rel.Subquery, not bool) (rel.Node, rel
 	for i := range exprs {
 		exprs[i] = column(distinct, i)
 	}
-	truth := row.Boolean().NotNull()
-	literal := func(v uint64, text string) rel.Expr {
-		return rel.NewLiteral(truth, fn.Const{X: v}, text, s.At)
-	}
-	found, ok := add(rel.Left, newProject(distinct, append(slices.Clone(exprs), literal(1, "TRUE")), append(slices.Clone(qs.Names[:k]), "found"), s.At),
-		func(cols []rel.Expr) (rel.Expr, bool) { return p.equals(s, cols) })
+	found, ok := add(rel.Left, newProject(distinct, append(slices.Clone(exprs), truth(true, s.At)), append(slices.Clone(qs.Names[:k]), "found"), s.At), true,
+		func(cols []rel.Expr) (rel.Expr, bool) { return p.equals(s, cols, false) })
 	if !ok {
 		return nil, nil
 	}
-	typ := truth
-	if unknown {
-		typ = row.Boolean()
-	}
+	typ := row.Boolean().Nullable(unknown)
 	value := func(e rel.Expr) rel.Expr {
-		if typ != truth {
+		if unknown {
 			return rel.NewCast(typ, e, false, true, s.At)
 		}
 		return e
 	}
-	yes, no := value(literal(1, "TRUE")), value(literal(0, "FALSE"))
+	yes, no := value(truth(true, s.At)), value(truth(false, s.At))
 	if not {
 		yes, no = no, yes
 	}
@@ -381,15 +559,19 @@ func (p *planner) inValue(in rel.Node, s *rel.Subquery, not bool) (rel.Node, rel
 	return in, rel.NewCase(typ, whens, no, s.At)
 }
 
-// equals says that the columns of a query equal the values of IN.
-func (p *planner) equals(s *rel.Subquery, cols []rel.Expr) (cond rel.Expr, ok bool) {
+// equals says that the columns of a query equal the values of IN; mayBe: or may do so, where one is NULL.
+func (p *planner) equals(s *rel.Subquery, cols []rel.Expr, mayBe bool) (cond rel.Expr, ok bool) {
 	for i, e := range s.X {
 		left, right, ok := comparable(e, cols[i])
 		if !ok {
 			p.fail(e.Where(), "E3703", "IN compares %s with %s", e.Type(), cols[i].Type()).WithNote("cast one of them")
 			return nil, false
 		}
-		cond = conjunction(cond, rel.NewCall(row.Boolean(), builtin("="), []rel.Expr{left, right}, s.At))
+		equal := rel.NewCall(row.Boolean(), builtin("="), []rel.Expr{left, right}, s.At)
+		if mayBe && (left.Type().IsNullable() || right.Type().IsNullable()) {
+			equal = rel.NewCall(row.Boolean().NotNull(), builtin("IS NOT FALSE"), []rel.Expr{equal}, s.At)
+		}
+		cond = conjunction(cond, equal)
 	}
 	return cond, true
 }
@@ -400,54 +582,85 @@ func (p *planner) scalar(in rel.Node, s *rel.Subquery) (rel.Node, rel.Expr) {
 	if sub == nil {
 		return nil, nil
 	}
-	counts := countsRows(sub)
-	sub, preds, ok := p.pullUp(sub)
+	if outwardNode(sub) {
+		if agg, values := overAggregate(sub); agg != nil {
+			j, values := p.aggregateValues(in, agg, values, s.At)
+			if j == nil {
+				return nil, nil
+			}
+			return j, ofType(values[0], s)
+		}
+	}
+	sub, preds, ok := p.uncorrelated(in, sub, true)
 	if !ok {
 		return nil, nil
 	}
 	kind := rel.Single
+	if len(preds) > 0 && oneRow(sub, preds) {
+		kind = rel.Left
+	}
 	lw := in.Schema().Len()
-	if len(preds) > 0 {
-		if !oneRow(sub, preds) {
-			kind = rel.Single
-		} else {
-			kind = rel.Left
-		}
-	}
-	ls, rs := in.Schema(), sub.Schema()
-	j := &rel.Join{Base: rel.MakeBase(slices.Concat(ls.Names, rs.Names), slices.Concat(ls.Types, nullable(rs.Types)), s.At), Kind: kind, Left: in, Right: sub, Cond: p.correlated(preds, lw)}
-	var col rel.Expr = rel.NewColumn(rs.Types[0].Nullable(true), lw, 0, rs.Names[0], s.At)
-	if counts && len(preds) > 0 {
-		// COUNT over no rows is 0, and there is no group without rows.
-		t := rs.Types[0].NotNull()
-		isNull := rel.NewCall(row.Boolean().NotNull(), builtin("IS NULL"), []rel.Expr{col}, s.At)
-		zero := number(0, s.At)
-		col = rel.NewCase(t, []rel.When{{Cond: isNull, Then: rel.NewLiteral(t, zero.Const, "0", s.At)}}, rel.NewCast(t, col, false, true, s.At), s.At)
-	}
-	if col.Type() != s.Typ {
-		if col.Type().Plain() == s.Typ.Plain() {
-			col = rel.NewCast(s.Typ, col, false, true, s.At)
-		}
-	}
-	return j, col
+	var col rel.Expr = rel.NewColumn(sub.Schema().Types[0].Nullable(true), lw, 0, sub.Schema().Names[0], s.At)
+	return p.besides(in, sub, kind, preds, s.At), ofType(col, s)
 }
 
-// countsRows says whether the first column of a query is COUNT without GROUP BY.
-func countsRows(n rel.Node) bool {
-	i := 0
+// ofType is a value with the type that the subquery has.
+func ofType(value rel.Expr, s *rel.Subquery) rel.Expr {
+	if value.Type() != s.Typ && value.Type().Plain() == s.Typ.Plain() {
+		return rel.NewCast(s.Typ, value, false, true, s.At)
+	}
+	return value
+}
+
+// besides puts the columns of a query beside those of the rows around it, NULL where it has no row.
+func (p *planner) besides(in, sub rel.Node, kind rel.JoinKind, preds []rel.Expr, at rel.Place) *rel.Join {
+	ls, rs := in.Schema(), sub.Schema()
+	return &rel.Join{Base: rel.MakeBase(slices.Concat(ls.Names, rs.Names), slices.Concat(ls.Types, nullable(rs.Types)), at), Kind: kind, Left: in, Right: sub,
+		Cond: p.correlated(preds, ls.Len())}
+}
+
+// overAggregate is the aggregate without GROUP BY that a query is, and its columns: expressions over those of the aggregate.
+func overAggregate(n rel.Node) (*rel.Aggregate, []rel.Expr) {
+	values := make([]rel.Expr, n.Schema().Len())
+	for i := range values {
+		values[i] = column(n, i)
+	}
 	for {
 		switch x := n.(type) {
 		case *rel.Project:
-			if i = plain(x.Exprs[i]); i < 0 {
-				return false
+			if slices.ContainsFunc(x.Exprs, outward) {
+				return nil, nil
+			}
+			for i, v := range values {
+				values[i] = rel.Substitute(v, x.Exprs)
 			}
 			n = x.Input
+			continue
 		case *rel.Aggregate:
-			return len(x.Groups) == 0 && i < len(x.Aggs) && x.Aggs[i].Func.Name == "COUNT"
-		default:
-			return false
+			if len(x.Groups) == 0 && x.Sets == nil && x.Window == nil {
+				return x, values
+			}
 		}
+		return nil, nil
 	}
+}
+
+// aggregateValues joins a query that is an aggregate without GROUP BY: it has one row for each row around it, over no rows too.
+// Its columns are computed behind the join.
+func (p *planner) aggregateValues(in rel.Node, agg *rel.Aggregate, values []rel.Expr, at rel.Place) (*rel.Join, []rel.Expr) {
+	sub, preds, ok := p.uncorrelated(in, agg, emptyAggregate(agg.Input))
+	if !ok {
+		return nil, nil
+	}
+	lw := in.Schema().Len()
+	cols := make([]rel.Expr, len(agg.Aggs))
+	for i, c := range agg.Aggs {
+		cols[i] = ofNoRows(rel.NewColumn(c.Type.Nullable(true), lw+i, 0, c.Name, c.At), c)
+	}
+	for i, v := range values {
+		values[i] = rel.Substitute(v, cols)
+	}
+	return p.besides(in, sub, rel.Left, preds, at), values
 }
 
 // oneRow says whether a query gives one row at most for the columns that preds set equal: it is an aggregate by these.
@@ -488,7 +701,7 @@ func (p *planner) pullUp(n rel.Node) (rel.Node, []rel.Expr, bool) {
 			return nil, nil, false
 		}
 		if len(preds) == 0 {
-			return p.uncorrelated(x, x.Exprs...)
+			return p.inward(x, x.Exprs...)
 		}
 		exprs, names := slices.Clone(x.Exprs), slices.Clone(x.Out.Names)
 		for _, e := range x.Exprs {
@@ -621,7 +834,7 @@ func (p *planner) pullUp(n rel.Node) (rel.Node, []rel.Expr, bool) {
 	return n, nil, true
 }
 
-func (p *planner) uncorrelated(n rel.Node, exprs ...rel.Expr) (rel.Node, []rel.Expr, bool) {
+func (p *planner) inward(n rel.Node, exprs ...rel.Expr) (rel.Node, []rel.Expr, bool) {
 	for _, e := range exprs {
 		if outward(e) {
 			p.refuseCorrelated(e.Where())
@@ -632,7 +845,7 @@ func (p *planner) uncorrelated(n rel.Node, exprs ...rel.Expr) (rel.Node, []rel.E
 }
 
 func (p *planner) refuseCorrelated(at rel.Place) {
-	p.fail(at, "E3705", "a subquery that reads the row around it is supported where it does so in WHERE, with = below an aggregate").
+	p.fail(at, "E3705", "a subquery that reads the row around it cannot do so here, below LIMIT, MATCH_RECOGNIZE, a window or an outer join").
 		WithNote("write it as a join")
 }
 

@@ -47,6 +47,9 @@ func (e *eval) aggregate(n *rel.Aggregate) bag {
 			out.rows = append(out.rows, tuple{v, line})
 		}
 		if n.Window == nil {
+			if e.emptyRow && len(n.Groups) == 0 && len(in.rows) == 0 {
+				add(&group{}, nil)
+			}
 			for _, g := range by(in.rows, columns) {
 				add(g, nil)
 			}

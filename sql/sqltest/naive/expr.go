@@ -273,7 +273,10 @@ func order3(a, b row.Value) int {
 
 func (e *eval) subquery(x *rel.Subquery, v []row.Value) row.Value {
 	left := e.exprs(x.X, v)
+	was := e.emptyRow
+	e.emptyRow = rel.Correlated(x.Node)
 	rows := e.within(v, x.Node).rows
+	e.emptyRow = was
 	switch x.Kind {
 	case rel.ScalarQuery:
 		switch {
@@ -281,8 +284,6 @@ func (e *eval) subquery(x *rel.Subquery, v []row.Value) row.Value {
 			fail("a scalar subquery has %d rows", len(rows))
 		case len(rows) == 1:
 			return rows[0].v[0]
-		case rel.Correlated(x.Node) && counts(x.Node, 0):
-			return int64(0) // COUNT over no rows
 		}
 		return nil
 	case rel.ExistsQuery:
@@ -318,32 +319,57 @@ func (e *eval) subquery(x *rel.Subquery, v []row.Value) row.Value {
 		}
 		return out
 	}
-	unsupported("ANY and ALL")
-	return nil
+	all := x.Kind == rel.AllQuery
+	if len(rows) == 0 && !rel.Correlated(x.Node) {
+		e.leftOpen("ANY and ALL: rows come once the query has some, as in Flink")
+	}
+	var out row.Value = all
+	for _, r := range rows {
+		switch {
+		case left[0] == nil || r.v[0] == nil:
+			if out == all {
+				out = nil
+			}
+		case compares(x.Op, order(x.X[0].Type(), left[0], x.Node.Schema().Types[0], r.v[0])) != all:
+			return !all
+		}
+	}
+	return out
 }
 
-// equal compares values of two types, which may be numbers of different ones.
+// compares says whether an operator holds for values that compare as c.
+func compares(op string, c int) bool {
+	switch op {
+	case "=":
+		return c == 0
+	case "<>":
+		return c != 0
+	case "<":
+		return c < 0
+	case "<=":
+		return c <= 0
+	case ">":
+		return c > 0
+	}
+	return c >= 0
+}
+
+// equal says whether values of two types are, which may be numbers of different ones.
 func equal(ta *row.Type, a row.Value, tb *row.Type, b row.Value) bool {
+	if ta.Kind().Nested() {
+		return keyOf(a) == keyOf(b)
+	}
+	return order(ta, a, tb, b) == 0
+}
+
+// order compares values of two types, which may be numbers of different ones.
+func order(ta *row.Type, a row.Value, tb *row.Type, b row.Value) int {
 	number := func(t *row.Type) bool { return t.Kind().Integer() || t.Kind() == row.KindDecimal }
 	switch {
 	case number(ta) && number(tb):
-		return exact(ta, a).Cmp(exact(tb, b)) == 0
-	case ta.Kind().Nested():
-		return keyOf(a) == keyOf(b)
+		return exact(ta, a).Cmp(exact(tb, b))
 	case ta.Kind() != tb.Kind() && !(ta.Kind().Text() && tb.Kind().Text()):
 		unsupported("a comparison of different types")
 	}
-	return order3(a, b) == 0
-}
-
-// counts says whether a column of a query is COUNT without GROUP BY.
-func counts(n rel.Node, column int) bool {
-	switch n := n.(type) {
-	case *rel.Project:
-		c, ok := n.Exprs[column].(*rel.Column)
-		return ok && c.Depth == 0 && counts(n.Input, c.Index)
-	case *rel.Aggregate:
-		return len(n.Groups) == 0 && column < len(n.Aggs) && n.Aggs[column].Func.Name == "COUNT"
-	}
-	return false
+	return order3(a, b)
 }

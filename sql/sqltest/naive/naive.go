@@ -93,6 +93,8 @@ type eval struct {
 	outer [][]row.Value
 	// asValue: subqueries are asked for a value, and not whether a row passes.
 	asValue bool
+	// emptyRow: an aggregate without GROUP BY has a row over no rows too, as in a query for each row around it.
+	emptyRow bool
 }
 
 // leftOpen notes that the order that matters is not defined.
