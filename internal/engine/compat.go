@@ -236,7 +236,7 @@ func compatibility(was, now topologyRecord, mode compatMode) CompatTable {
 			}
 			r := CompatRow{Operator: in.title(), Verdict: VerdictNew}
 			if !in.Internal {
-				r.Why = "begins where the group has committed an offset, else at the start position of its source"
+				r.Why = "begins where the group has committed an offset, else at the start position of its source, or at its first record if it came by a pattern that was read already"
 			}
 			others = append(others, r)
 		}
