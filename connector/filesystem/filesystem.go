@@ -46,6 +46,9 @@ var options = slices.Concat([]format.Option{
 	{Name: "scan.parallelism", Kind: format.Integer, Default: "1", Doc: "In how many subtasks the table is read; each file is read by one of them. A later version of a script must have the same number. Not in Flink."},
 	taken("source.report-statistics", format.Text, "plans do not depend on statistics"),
 	taken("sink.parallelism", format.Integer, "rows are written by the subtasks that made them"),
+	taken("auto-compaction", format.Boolean, "files are not merged; sink.rolling-policy says how large they get"),
+	taken("compaction.file-size", format.Text, "files are not merged"),
+	taken("compaction.parallelism", format.Integer, "files are not merged"),
 	taken("sink.shuffle-by-partition.enable", format.Boolean, "rows are written by the subtasks that made them"),
 }, commitOptions)
 

@@ -34,10 +34,15 @@ func (k *kafka) options() []format.Option {
 		none("scan.parallelism", format.Integer, "", "the number of subtasks follows from the partitions and the configuration (parallelism)"),
 		opt("scan.watermark.idle-timeout", format.Duration, "0", "So long after its last record a partition no longer holds event time back. 0 = never, or what SET 'table.exec.source.idle-timeout' says."),
 		none("scan.watermark.emit.strategy", format.Enum, "on-event", "a watermark follows each record", "on-event", "on-periodic"),
+		none("scan.watermark.emit.on-event.gap", format.Integer, "1", "a watermark follows each record"),
+		none("scan.watermark.alignment.group", format.Text, "", "of the partitions of a subtask the records go by event time, as far as they are at hand"),
+		none("scan.watermark.alignment.max-drift", format.Duration, "", "see scan.watermark.alignment.group"),
+		none("scan.watermark.alignment.update-interval", format.Duration, "1 s", "see scan.watermark.alignment.group"),
 		opt("on-error", format.Enum, "", "What becomes of a record that cannot be decoded, or a row that cannot be written: the app stops, the record is left out and counted, or it goes to the topic <app.id>-dead-letter. Without it the configuration says so (errors.decode). Not in Flink.", "fail", "skip", "dead-letter"),
 		none("sink.parallelism", format.Integer, "", "rows are written by the subtasks that made them"),
 		none("sink.delivery-guarantee", format.Enum, "exactly-once", "rows are always written exactly once, in the transaction that commits what they were made of", "exactly-once", "at-least-once", "none"),
 		none("sink.transactional-id-prefix", format.Text, "", "transactional ids begin with app.id"),
+		none("sink.transaction-naming-strategy", format.Text, "", "transactional ids belong to subtasks"),
 	}
 	bounded := []string{"unbounded", "latest-offset", "group-offsets", "timestamp", "specific-offsets"}
 	o = append(o,
