@@ -558,11 +558,11 @@ func (x *values[V]) decode(prefix, key, src []byte, v *V) {
 			err = vc.Decode(src[n:], v)
 		}
 	}
-	if m, ok := asMigrationError(err); ok {
-		m.Store, m.Key = x.spec.Name, append(bytes.Clone(prefix), key...)
-		panic(m)
-	}
 	if err != nil {
+		if m, ok := asMigrationError(err); ok {
+			m.Store, m.Key = x.spec.Name, append(bytes.Clone(prefix), key...)
+			panic(m)
+		}
 		panic(&Fault{fmt.Errorf("read state store %q: key %x%x: %w: %w: wipe the local store to restore it from its changelog", x.spec.Name, prefix, key, ErrCorrupt, err)})
 	}
 }

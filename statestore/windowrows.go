@@ -331,7 +331,24 @@ func (w *WindowRows[K, V]) Horizon() int64 { return w.hor }
 // windowRowsUndo undoes Drops.
 type windowRowsUndo[K comparable, V any] WindowRows[K, V]
 
-func (u *windowRowsUndo[K, V]) end() { u.inStep = false }
+// end is as of windowsUndo.
+func (u *windowRowsUndo[K, V]) end() {
+	w := (*WindowRows[K, V])(u)
+	w.inStep = false
+	if w.x.s.iterating > 0 {
+		return
+	}
+	kept := w.dropped[:w.undoDrop]
+	for _, win := range w.dropped[w.undoDrop:] {
+		if win.stored || len(win.b.pendOf) > 0 || len(win.b.sealed) > 0 {
+			kept = append(kept, win)
+		} else {
+			w.recycle(win)
+		}
+	}
+	clear(w.dropped[len(kept):])
+	w.dropped = kept
+}
 
 func (u *windowRowsUndo[K, V]) rollback() {
 	w := (*WindowRows[K, V])(u)

@@ -260,7 +260,25 @@ func (w *Windows[K, V]) Horizon() int64 { return w.hor }
 // windowsUndo undoes Drops.
 type windowsUndo[K comparable, V any] Windows[K, V]
 
-func (u *windowsUndo[K, V]) end() { u.inStep = false }
+// end lets go of windows that came and went within the running epoch: nobody will hear of them. In a replay, where an epoch
+// has hours of event time, that is most of them.
+func (u *windowsUndo[K, V]) end() {
+	w := (*Windows[K, V])(u)
+	w.inStep = false
+	if w.x.s.iterating > 0 {
+		return
+	}
+	kept := w.dropped[:w.undoDrop]
+	for _, win := range w.dropped[w.undoDrop:] {
+		if win.stored || len(win.c.pend) > 0 || len(win.c.sealed) > 0 {
+			kept = append(kept, win)
+		} else {
+			w.recycle(win)
+		}
+	}
+	clear(w.dropped[len(kept):])
+	w.dropped = kept
+}
 
 func (u *windowsUndo[K, V]) rollback() {
 	w := (*Windows[K, V])(u)
