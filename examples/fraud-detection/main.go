@@ -84,7 +84,7 @@ func topology(score func(context.Context, Alert) (Alert, error)) func(t *process
 			Retry:                                                                 processor.Retry{Attempts: 3}}, score).
 			OnTimeout(func(a Alert) (Alert, error) { a.Score = 1; return a, nil }) // without an answer the worst is assumed
 		processor.To(scored.Filter(func(a Alert) bool { return a.Score >= likely }),
-			processor.SinkTopic[Alert]{Name: "alerts", Key: func(a Alert) []byte { return []byte(a.Card) }})
+			processor.SinkTopic[Alert]{Name: "fraud-alerts", Key: func(a Alert) []byte { return []byte(a.Card) }})
 	}
 }
 
@@ -112,7 +112,7 @@ func check() selfcheck.Check {
 	limits := []Rule{{"daily", 100_000}, {"high", 300_000}}
 	var want []Alert
 	return selfcheck.Check{
-		Inputs: []string{"payments", "rules"}, Outputs: []string{"alerts"},
+		Inputs: []string{"payments", "rules"}, Outputs: []string{"fraud-alerts"},
 		Before: func(p *selfcheck.Producer) {
 			for _, r := range append(limits, Rule{"gone", 1}, Rule{"gone", 0}) {
 				selfcheck.Send(p, "rules", r.ID, r)
@@ -156,7 +156,7 @@ func check() selfcheck.Check {
 			return nil
 		},
 		Verify: func(out map[string][]selfcheck.Record) error {
-			got, err := selfcheck.Values[Alert](out["alerts"])
+			got, err := selfcheck.Values[Alert](out["fraud-alerts"])
 			if err != nil {
 				return err
 			}

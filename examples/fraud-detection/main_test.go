@@ -26,7 +26,7 @@ func sure(_ context.Context, a Alert) (Alert, error) {
 func TestRulesCanBeChangedWhileItRuns(t *testing.T) {
 	d := processortest.New(t, topology(sure), processortest.Partitions(3))
 	rules, payments := processortest.In[Rule](d, "rules"), processortest.In[Payment](d, "payments").Keyed(func(p Payment) any { return p.Card })
-	alerts := processortest.Out[Alert](d, "alerts")
+	alerts := processortest.Out[Alert](d, "fraud-alerts")
 	rules.SendKeyed("daily", Rule{"daily", 1000})
 	payments.Send(Payment{"a", 900, "CH", at(1)}, Payment{"b", 1001, "CH", at(1)})
 	alerts.Want(Alert{"b", "daily", 0.9, at(1)})
@@ -44,7 +44,7 @@ func TestRulesCanBeChangedWhileItRuns(t *testing.T) {
 func TestProbesAreFoundWhateverTheirOrder(t *testing.T) {
 	d := processortest.New(t, topology(sure))
 	payments := processortest.In[Payment](d, "payments").Keyed(func(p Payment) any { return p.Card })
-	alerts := processortest.Out[Alert](d, "alerts")
+	alerts := processortest.Out[Alert](d, "fraud-alerts")
 	payments.Send(Payment{"a", 60_000, "US", at(3)}, Payment{"a", 10, "CH", at(2.5)}, Payment{"a", 20, "CH", at(2.1)},
 		Payment{"b", 10, "CH", at(1)}, Payment{"b", 60_000, "US", at(3)}, // one is not enough
 		Payment{"c", 10, "US", at(1)}, Payment{"c", 10, "CH", at(2)}, Payment{"c", 60_000, "US", at(3)}) // the same country
@@ -58,7 +58,7 @@ func TestHarmlessCardsGiveNoAlert(t *testing.T) {
 	d := processortest.New(t, topology(func(_ context.Context, a Alert) (Alert, error) { a.Score = 0.1; return a, nil }))
 	processortest.In[Rule](d, "rules").SendKeyed("daily", Rule{"daily", 1000})
 	processortest.In[Payment](d, "payments").SendKeyed("a", Payment{"a", 2000, "CH", at(1)})
-	processortest.Out[Alert](d, "alerts").Want()
+	processortest.Out[Alert](d, "fraud-alerts").Want()
 }
 
 // The same alerts on every schedule, as long as the rules are there before the payments.
@@ -73,7 +73,7 @@ func TestAlertsOnAllSchedules(t *testing.T) {
 			payments.Send(Payment{fmt.Sprintf("card-%d", rng.IntN(20)), cents, []string{"CH", "US"}[rng.IntN(2)], at(float64(i)/10 + 0.9*rng.Float64())})
 		}
 		d.AdvanceWatermark(at(1000))
-	}, processortest.AnyOrder("alerts"))
+	}, processortest.AnyOrder("fraud-alerts"))
 }
 
 func TestEmbedded(t *testing.T) {

@@ -39,7 +39,7 @@ func TestUseCases(t *testing.T) {
 				t.Fatalf("exit code %d:\n%s", code, p.Output())
 			}
 			p = kafka.Run(t, bin, args)
-			if code := p.Wait(t, patience); code != 1 || !strings.Contains(p.Output(), "create topics") {
+			if code := p.Wait(t, patience); code != 1 || !strings.Contains(p.Output(), "a check needs new topics") {
 				t.Errorf("run again: exit code %d, want a refusal\n%s", code, p.Output())
 			}
 		})

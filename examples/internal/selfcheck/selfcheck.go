@@ -112,11 +112,13 @@ func RunOn(ctx context.Context, brokers []string, app string, topology func(*pro
 	}
 	defer cl.Close()
 	res, err := kadm.NewClient(cl).CreateTopics(ctx, partitions, -1, nil, append(slices.Clone(c.Inputs), c.Outputs...)...)
-	if err == nil {
-		err = res.Error()
-	}
 	if err != nil {
 		return fmt.Errorf("create topics: %w", err)
+	}
+	for _, topic := range res.Sorted() {
+		if topic.Err != nil {
+			return fmt.Errorf("create topic %s: %w; a check needs new topics: delete those of an earlier one", topic.Topic, topic.Err)
+		}
 	}
 	fmt.Fprintf(out, "%s on %s, input for %s, seed %d\n", app, strings.Join(brokers, ","), duration, seed)
 
