@@ -1,17 +1,20 @@
 package processor_test
 
 import (
+	"encoding/binary"
 	"encoding/json"
 	"fmt"
 	"os"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/millrace-stream/millrace/format"
 	"github.com/millrace-stream/millrace/internal/drive"
 	"github.com/millrace-stream/millrace/internal/record"
 	"github.com/millrace-stream/millrace/processor"
+	"github.com/millrace-stream/millrace/statestore"
 )
 
 // driver is drive.Driver with the words of these tests.
@@ -93,6 +96,19 @@ func seeds(t testing.TB, n uint64) uint64 {
 	n, err := strconv.ParseUint(text, 10, 64)
 	if err != nil {
 		t.Fatalf("MILLRACE_MODEL_SEEDS: %v", err)
+	}
+	return n
+}
+
+// entries is how much a store of the committed state has.
+func (d *driver) entries(store string) (n int) {
+	prefix := string(binary.BigEndian.AppendUint32(nil, uint32(statestore.StoreID(store))))
+	for _, st := range d.Tasks {
+		for k := range st.Live() {
+			if strings.HasPrefix(k, prefix) {
+				n++
+			}
+		}
 	}
 	return n
 }

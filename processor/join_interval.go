@@ -329,7 +329,7 @@ func joinStep[K comparable, A, B, T, U any](j *intervalOp[K, A, B], own *interva
 			own.value = v
 			own.key = k
 			return alone(&own.value)
-		case from > to && t <= w && !own.pad:
+		case from > to && !own.pad: // so it is behind the watermark
 			return takeLate(x, own.late, v)
 		}
 		return nil

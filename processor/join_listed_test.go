@@ -133,6 +133,49 @@ func TestSessionJoinMergesFiredSessions(t *testing.T) {
 	wantRows(t, d.rows("out"), "a=[0,1] @14", "a=[2,3] @44")
 }
 
+// Joins of windows fire early with the clock, pairs once; and those of a stream that has gone quiet go on with it.
+func TestJoinsFollowTheClock(t *testing.T) {
+	d := newDriver(t, func(top *processor.Topology) {
+		in := processor.FromKeyed(top, format.String(), processor.Topic[event]{Name: "in", EventTime: eventTime})
+		l, r := in.Filter(isLeft), in.Filter(func(e event) bool { return !isLeft(e) })
+		pair := func(a, b event) [2]int { return [2]int{a.ID, b.ID} }
+		w := l.Window(window.Tumbling(10 * time.Second))
+		processor.ToTopic(processor.WindowJoin(w.EmitEarly(ms(500)), r, "early", pair), "early")
+		processor.ToTopic(processor.WindowJoin(w.AdvanceWhenIdle(3*time.Second), r, "quiet", pair), "quiet")
+		processor.ToTopic(processor.CoGroup(w.EmitEarly(ms(500)), r, "groups", func(w processor.Window[string], l, r []event, emit func(string)) error {
+			emit(fmt.Sprint(len(l), len(r), w.Pane.Timing))
+			return nil
+		}), "groups")
+	}, driverOptions{})
+	send := func(id int, at int64) {
+		d.sendKeyed("in", "a", event{ID: id, Key: "a", At: at}, at)
+	}
+	pass := func(ms int64) {
+		for ; ms > 0; ms -= 100 {
+			d.pass(100)
+			d.Round()
+		}
+	}
+	send(0, 1000)
+	send(1, 2000)
+	pass(600)
+	wantRows(t, d.rows("early"), "a=[0,1] @9999")
+	wantRows(t, d.rows("groups"), "a=1 1 early @9999")
+	send(3, 3000)
+	pass(600)
+	d.Tasks[0].Restart()
+	pass(600)
+	wantRows(t, d.rows("early"), "a=[0,1] @9999", "a=[0,3] @9999")
+	wantRows(t, d.rows("quiet"))
+	pass(20_000) // for one of them time is over, for the others it stands still
+	wantRows(t, d.rows("quiet"), "a=[0,1] @9999", "a=[0,3] @9999")
+	wantRows(t, d.rows("groups"), "a=1 1 early @9999", "a=1 2 early @9999")
+	send(2, 10_000)
+	pass(200)
+	wantRows(t, d.rows("early"), "a=[0,1] @9999", "a=[0,3] @9999")
+	wantRows(t, d.rows("groups"), "a=1 1 early @9999", "a=1 2 early @9999", "a=1 2 on-time @9999")
+}
+
 // The gap of a session comes from each row, of either stream; so it does for streams of two types.
 func TestSessionJoinOfTwoTypes(t *testing.T) {
 	type click struct{ Stay int64 }

@@ -392,6 +392,64 @@ func TestVersionsArePruned(t *testing.T) {
 	}
 }
 
+// What a version or a row left is dropped where nothing else is due: a version that came before a later one of its key, and
+// the piece of rows that all had their versions before a restart.
+func TestTemporalJoinLeavesNothing(t *testing.T) {
+	p := temporalParams{keep: 10, bound: 50, left: true}
+	d := newDriver(t, p.one, driverOptions{})
+	send := func(key, side string, at int64) {
+		d.sendKeyed("in", key, joinEvent{ID: 1, Key: key, Side: side, At: at}, 0)
+		d.run()
+	}
+	send("k", "r", 40)
+	send("k", "r", 20)
+	send("x", "l", 1000)
+	if n := d.entries("join/versions"); n != 1 {
+		t.Errorf("%d versions of a key, want the newest", n)
+	}
+	send("x", "y", 1060) // neither side: it moves the time, and not over the piece
+	if n := d.entries("join/rows"); n != 1 {
+		t.Fatalf("%d rows in the piece of one", n)
+	}
+	for _, st := range d.Tasks {
+		st.Restart()
+	}
+	send("x", "y", 3000)
+	if n := d.entries("join/rows"); n != 0 {
+		t.Errorf("%d rows are left behind their piece", n)
+	}
+}
+
+// A key that only one of two joined tables has leaves no version of the joined one.
+func TestVersionsOfJoinedTables(t *testing.T) {
+	d := newDriver(t, func(top *processor.Topology) {
+		in := processor.FromKeyed(top, format.String(), processor.Topic[joinEvent]{Name: "in", EventTime: joinTime})
+		side := func(s string) processor.KeyedStream[string, joinEvent] {
+			return in.Filter(func(e joinEvent) bool { return e.Side == s })
+		}
+		both := processor.JoinTables(processor.ToTable(side("a"), "a").RemoveWhen(isGone), processor.ToTable(side("b"), "b").RemoveWhen(isGone), "both",
+			func(a, b joinEvent) joined { return pairOf(&a, &b) })
+		processor.ToTopic(processor.JoinTable(side("l"), both.Versioned(0), "join", func(e joinEvent, j joined) joined { return j }), "out")
+	}, driverOptions{})
+	for i, side := range []string{"a", "b"} {
+		for n := range 4 { // ids that stay and one that removes what is there, or is not
+			d.sendKeyed("in", fmt.Sprint(side, n), joinEvent{ID: i + 1, Key: fmt.Sprint(side, n), Side: side, At: 10}, 0)
+			d.sendKeyed("in", fmt.Sprint(side, n), joinEvent{ID: 4, Key: fmt.Sprint(side, n), Side: side, At: 11}, 0)
+		}
+	}
+	d.run()
+	if n := d.entries("join/versions"); n != 0 {
+		t.Fatalf("%d versions of keys that the joined table never had", n)
+	}
+	d.sendKeyed("in", "k", joinEvent{ID: 1, Key: "k", Side: "a", At: 12}, 0)
+	d.sendKeyed("in", "k", joinEvent{ID: 2, Key: "k", Side: "b", At: 13}, 0)
+	d.sendKeyed("in", "k", joinEvent{ID: 4, Key: "k", Side: "b", At: 14}, 0)
+	d.run()
+	if n := d.entries("join/versions"); n != 2 {
+		t.Fatalf("%d versions, want that of the pair and that it is gone", n)
+	}
+}
+
 func TestTableBuildErrors(t *testing.T) {
 	f := func(a, b joinEvent) joined { return joined{} }
 	for want, build := range map[string]func(top *processor.Topology, l processor.KeyedStream[string, joinEvent], r processor.Topic[joinEvent]){

@@ -217,6 +217,26 @@ func TestWindowJoinEqualsModel(t *testing.T) {
 	}
 }
 
+// A slice of which all windows had fired before its first row is dropped as soon as nothing can reach it any more, though
+// nothing else is due.
+func TestWindowJoinDropsWhatCameLate(t *testing.T) {
+	p := windowJoinParams{kind: "tumbling", size: 10, lateness: 100}
+	d := newDriver(t, p.one, driverOptions{})
+	for _, e := range []joinEvent{{1, "a", "x", 50}, {2, "a", "l", 5}, {3, "a", "r", 6}, {4, "a", "x", 108}} { // x: of no side
+		d.sendKeyed("in", "a", e, 0)
+		d.run()
+	}
+	if d.entries("join/left") != 1 || d.entries("join/right") != 1 {
+		t.Fatal("the rows are not kept for others within the lateness")
+	}
+	d.sendKeyed("in", "a", joinEvent{5, "a", "x", 110}, 0) // the watermark is 109 = end - 1 + lateness
+	d.run()
+	if n := d.entries("join/left") + d.entries("join/right"); n != 0 {
+		t.Errorf("%d rows are left", n)
+	}
+	wantRows(t, d.rows("out"), joinedRow("a", 2, 3, 9))
+}
+
 func TestWindowJoinDependsOnRowsAlone(t *testing.T) {
 	for seed := range uint64(6) {
 		rng := rand.New(rand.NewPCG(seed, 22))

@@ -50,6 +50,8 @@ func ttlScript(o ...processor.StateOption) func(*processor.Topology) {
 					ctx.Emit(s)
 				case "push":
 					list.Add(f[1])
+				case "swap":
+					list.Replace([]string{f[1]})
 				case "list":
 					ctx.Emit(fmt.Sprint("list ", slices.Collect(list.All())))
 				case "sum":
@@ -96,6 +98,7 @@ type stamp[V any] struct {
 // clean-up.
 func TestTTLEqualsModel(t *testing.T) {
 	const life = 1000
+	gone := 0 // elements of lists that expired and were asked for
 	for seed := range seeds(t, 24) {
 		rng := rand.New(rand.NewPCG(seed, 3))
 		ttl := processor.TTL{After: life * time.Millisecond, RefreshOnRead: seed%2 == 1}
@@ -112,16 +115,16 @@ func TestTTLEqualsModel(t *testing.T) {
 		}
 		for i := range 150 {
 			if i%3 == 0 {
-				c.Pass([]int64{0, 1, 100, life / 2, life - 1, life, 3 * life}[rng.IntN(7)])
+				c.Pass([]int64{0, 1, 1, 50, 100, life / 2, life - 1, life, 3 * life}[rng.IntN(9)])
 			}
-			key, n, sub := fmt.Sprint("k", rng.IntN(4)), rng.IntN(100), fmt.Sprint("m", rng.IntN(3))
+			key, n, sub := fmt.Sprint("k", rng.IntN(2)), rng.IntN(100), fmt.Sprint("m", rng.IntN(3))
 			if dicts[key] == nil {
 				dicts[key] = map[string]stamp[int]{}
 			}
 			var cmd, want string
 			v, valid := values[key]
 			valid = valid && alive(v.at)
-			switch rng.IntN(9) {
+			switch rng.IntN(10) {
 			case 0:
 				cmd = fmt.Sprint("set ", n)
 				values[key] = stamp[int]{c.Now, n}
@@ -164,6 +167,8 @@ func TestTTLEqualsModel(t *testing.T) {
 					if alive(e.at) {
 						all = append(all, e.v)
 						lists[key][j].at = read(e.at)
+					} else if c.Now-e.at < 2*life {
+						gone++
 					}
 				}
 				want = fmt.Sprint("list ", all)
@@ -174,6 +179,9 @@ func TestTTLEqualsModel(t *testing.T) {
 				}
 				sums[key] = stamp[int]{c.Now, n}
 				want = fmt.Sprint("sum ", n)
+			case 9:
+				cmd = fmt.Sprint("swap x", n)
+				lists[key] = []stamp[string]{{c.Now, fmt.Sprint("x", n)}}
 			}
 			if got := c.do(key, cmd); got != want {
 				t.Fatalf("seed %d, %s %s at %d: got %q, want %q", seed, key, cmd, c.Now, got, want)
@@ -194,6 +202,9 @@ func TestTTLEqualsModel(t *testing.T) {
 				}
 			}
 		}
+	}
+	if gone < 20 {
+		t.Errorf("only %d elements had expired when they were asked for: the test has no teeth", gone)
 	}
 }
 
@@ -223,6 +234,26 @@ func TestTTLAtItsEnd(t *testing.T) {
 			t.Errorf("%+v after %d more ms: %s, want %s", c.ttl, c.second, got, c.then)
 		}
 	}
+}
+
+// ReturnExpired gives out what has expired, until clean-up comes; to read it then does not make it young again.
+func TestTTLOfWhatIsReturnedIsOver(t *testing.T) {
+	d := &commands{Driver: drive.New(t, ttlScript(processor.TTL{After: time.Second, RefreshOnRead: true, ReturnExpired: true}), drive.Options{Still: true, Behind: 1})}
+	get := func(want string) {
+		t.Helper()
+		if got := d.do("a", "get"); got != want {
+			t.Fatalf("%s at %d, want %s", got, d.Now, want)
+		}
+	}
+	d.do("a", "set 5")
+	d.Now += 999
+	get("value 5 true") // young again
+	d.Now += 1000
+	get("value 5 true") // old
+	for range 5 {
+		d.Pass(200)
+	}
+	get("value 0 false")
 }
 
 // A clock that goes back makes nothing expire.
@@ -306,8 +337,9 @@ func TestTTLCleanUpIsBounded(t *testing.T) {
 	st := d.Tasks[0]
 	st.Commit()
 	st.WriteBehind()
+	st.Restart() // a pass begins
 	for range 10 {
-		d.Pass(100) // a pass that finds nothing
+		d.Pass(100) // it finds nothing
 	}
 	if next := st.Task.Stats().NextTimer; next < d.Now+3_000_000 {
 		t.Fatalf("the next pass begins in %d ms though nothing expires before an hour", next-d.Now)
@@ -315,10 +347,10 @@ func TestTTLCleanUpIsBounded(t *testing.T) {
 	if s, err := st.Task.Seal(st.Epoch+1, d.Now); err != nil || !s.Empty {
 		t.Fatalf("a pass that removes nothing wants a commit: %+v, %v", s, err)
 	}
-	d.Pass(3_600_000)
-	for removed := st.Task.Stats().Expired; removed < keys; {
+	var removed int64
+	for pass := int64(3_600_000); removed < keys; pass = 100 {
 		was := removed
-		d.Pass(100)
+		d.Pass(pass)
 		if removed = st.Task.Stats().Expired; removed-was > 1000 || removed == was {
 			t.Fatalf("a step of clean-up removed %d, after %d", removed-was, was)
 		}

@@ -71,6 +71,50 @@ func TestLatenessChanges(t *testing.T) {
 	})
 }
 
+// TestLatenessOfJoinsChanges: of a window join and an interval join too what was dropped stays dropped, so that no window and
+// no pair is made of a part of its rows.
+func TestLatenessOfJoinsChanges(t *testing.T) {
+	send := func(d *driver, side string, ats ...int64) {
+		for _, at := range ats {
+			d.sendKeyed("in", "a", joinEvent{ID: int(at), Key: "a", Side: side, At: at}, at)
+		}
+		d.run()
+	}
+	p := windowJoinParams{kind: "tumbling", size: 10}
+	d := newDriver(t, p.one, driverOptions{})
+	send(d, "l", 5)
+	send(d, "r", 6)
+	send(d, "l", 25) // the window of both has fired and is dropped
+	p.lateness = 20
+	d.upgrade(p.one)
+	send(d, "r", 7, 22)
+	send(d, "l", 60)
+	wantRows(t, d.rows("out"), joinedRow("a", 5, 6, 9), joinedRow("a", 25, 22, 29))
+	if late := d.rows("late"); len(late) != 1 || !strings.Contains(late[0], `"id":7`) {
+		t.Errorf("late are %v", late)
+	}
+	if groups := d.rows("groups"); len(groups) != 2 {
+		t.Errorf("groups %v", groups)
+	}
+
+	interval := func(after int64) func(*processor.Topology) {
+		return func(top *processor.Topology) {
+			in := processor.FromKeyed(top, format.String(), processor.Topic[joinEvent]{Name: "in", EventTime: joinTime})
+			side := func(s string) processor.KeyedStream[string, joinEvent] {
+				return in.Filter(func(e joinEvent) bool { return e.Side == s })
+			}
+			processor.ToTopic(processor.IntervalJoin(side("l"), side("r"), "join", processor.Interval{After: ms(after)},
+				func(a, b joinEvent) joined { return pairOf(&a, &b) }), "out")
+		}
+	}
+	d = newDriver(t, interval(8), driverOptions{})
+	send(d, "l", 5, 15) // the piece of the first is dropped
+	d.upgrade(interval(11))
+	send(d, "l", 5)
+	send(d, "r", 16)
+	wantRows(t, d.rows("out"), joinedRow("a", 15, 16, 16))
+}
+
 // TestSpecsTellWhatStateMeans: two programs whose states must not be taken for each other have specs that differ.
 func TestSpecsTellWhatStateMeans(t *testing.T) {
 	windows := func(a window.Assigner, agg processor.Aggregator[event, int64]) statestore.Spec {

@@ -183,6 +183,16 @@ func TestSessionEdges(t *testing.T) {
 		d.want(d.send("a", 3)) // it ends at 13 now: not yet
 		d.want(d.send("z", 13), "[0,13) a: 1,3 on-time 1")
 		d.want(d.send("a", 2), "[0,13) a: 1,5,3 late 2")
+
+		// The firings of sessions that become one are counted on from the one that has more.
+		d = newApply(t, 0, session(100), o)
+		d.send("a", 0)
+		d.send("a", 30)
+		d.want(d.send("z", 60), "[30,40) a: 2 on-time 0")
+		d.want(d.send("a", 31), "[30,41) a: 2,4 late 1")
+		d.want(d.send("a", 32), "[30,42) a: 2,4,5 late 2")
+		d.want(d.send("a", 10), "[0,20) a: 1,6 late 1")
+		d.want(d.send("a", 20), "[0,42) a: 1,6,7,2,4,5 late 3")
 	}
 }
 
@@ -340,6 +350,32 @@ func TestProcessingTimeWindows(t *testing.T) {
 	}
 }
 
+// When the clock goes back, with a task on another machine, what comes is not late: it is in the first window that has not
+// fired.
+func TestProcessingTimeGoesBack(t *testing.T) {
+	for _, a := range []window.Assigner{window.Tumbling(time.Second), window.Sliding(time.Second, 500*time.Millisecond)} {
+		d := newApply(t, 0, func(s processor.KeyedStream[string, event]) processor.WindowedStream[string, event] {
+			return s.Window(window.ProcessingTime(a))
+		}, driverOptions{})
+		d.send("a", 1)
+		d.pass(3000)
+		if rows := d.got(); len(rows) == 0 {
+			t.Fatal("nothing fired")
+		}
+		d.Now -= 60_000
+		for _, st := range d.Tasks {
+			st.Restart()
+		}
+		d.want(d.send("a", 1))
+		d.pass(50_000)
+		d.want(d.got())
+		d.pass(20_000)
+		if rows := d.got(); len(rows) == 0 || !strings.HasSuffix(rows[0], "a: 2 on-time 0") || d.late() != 0 {
+			t.Fatalf("%s: %q, %d late", a, rows, d.late())
+		}
+	}
+}
+
 // EmitEarly fires what has changed, once for each interval, and after a restart what is open once more.
 func TestEmitEarly(t *testing.T) {
 	for kind, a := range map[string]window.Assigner{"tumbling": window.Tumbling(ms(1000)), "session": window.Session(ms(1000)), "sliding": window.Sliding(ms(1000), ms(500))} {
@@ -382,6 +418,15 @@ func TestEmitEarly(t *testing.T) {
 			t.Fatalf("%s: %q", kind, last)
 		}
 		if rows := d.send("a", 600); !slices.Contains(rows, win+" a: 1,2,4,6 late 4") {
+			t.Fatalf("%s: %q", kind, rows)
+		}
+		// What has fired on time since it changed does not fire early.
+		d.send("c", 5100)
+		if rows := d.send("z", 20_000); !strings.Contains(strings.Join(rows, "\n"), "c: 7 on-time 0") {
+			t.Fatalf("%s: %q", kind, rows)
+		}
+		d.pass(61_000)
+		if rows := d.got(); strings.Contains(strings.Join(rows, "\n"), "c: ") {
 			t.Fatalf("%s: %q", kind, rows)
 		}
 	}

@@ -339,11 +339,10 @@ func (o *listedOp[K, T, A]) session(x *task.Exec, at, w int64, v T) error {
 		return o.added(x, l, &l.Windows[i], w, v)
 	}
 	c := &l.Windows[i]
-	arm, was := c.OnTime, c.End
+	arm, was := c.OnTime, c.End // unless it has fired, its timer is set for its end
 	merged := false
 	for i+1 < len(l.Windows) && touches(&l.Windows[i+1]) {
 		from := &l.Windows[i+1]
-		arm = arm || from.OnTime
 		o.mergeWindows(c, from)
 		l.Windows = slices.Delete(l.Windows, i+1, i+2)
 		c = &l.Windows[i]
@@ -357,7 +356,7 @@ func (o *listedOp[K, T, A]) session(x *task.Exec, at, w int64, v T) error {
 		if o.trigger != nil { // the timer for the end that it no longer has
 			o.dropTimer(&c.Events, was-1)
 		}
-		if arm || c.End-1 <= w {
+		if arm {
 			o.arm(o.next(c))
 		}
 	}
@@ -390,7 +389,6 @@ func (o *listedOp[K, T, A]) mergeWindows(c, from *listedWindow[A]) {
 		}
 	}
 	c.Full = c.Full || from.Full
-	c.Changed = c.Changed || from.Changed
 	c.OnTime = c.OnTime && from.OnTime
 	c.Latest, c.End, c.Fired = max(c.Latest, from.Latest), max(c.End, from.End), max(c.Fired, from.Fired)
 	c.Parts = append(c.Parts, from.Parts...)

@@ -215,6 +215,18 @@ func TestFailures(t *testing.T) {
 	if len(letters) != 2 || !strings.Contains(fmt.Sprint(letters[0]), "thirteen") {
 		t.Fatalf("dead letters %v", letters)
 	}
+	// What the event did to other partial matches before it failed is undone.
+	h := detect(t, cep.Begin("a", is("a")).FollowedBy("b", is("b")).WhereMatch(func(m cep.Match[event], e event) bool {
+		if m.One("a").Value == 2 && e.Value == 13 {
+			panic("thirteen")
+		}
+		return true
+	}).Within(10*time.Millisecond), 0, processor.OnError(processor.Skip))
+	h.send("a1@0 a2@1")
+	h.AdvanceWatermark(at(1))
+	h.send("b13@2 b4@3")
+	h.AdvanceWatermark(at(100))
+	h.out.Want("a=1 b=4", "a=2 b=4")
 	// So it is for what ends by time, and for what the result function makes.
 	g := detect(t, cep.Begin("a", is("a")).NotFollowedBy("b", is("b")).Within(10*time.Millisecond), 0, processor.OnError(processor.Skip))
 	g.send("a666@0 a1@1 a2@10")
