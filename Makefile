@@ -26,8 +26,9 @@ FUZZTIME ?= 20s
 # Seeds of the simulation in soak, and how often its long tests on real brokers run.
 SEEDS    ?= 20000
 ROUNDS   ?= 5
-# Random SQL queries with their data that soak compares.
+# Random SQL queries with their data that soak compares, and random streams for each operator of package processor.
 PAIRS    ?= 50000
+STREAMS  ?= 2000
 
 .PHONY: help
 help: ## List the targets
@@ -50,9 +51,10 @@ test-short: ## Run the tests that need no broker, no other server and little tim
 	$(GO) test -short -tags synctests -timeout 5m $(TESTFLAGS) ./internal/sim
 
 .PHONY: soak
-soak: kafka-jars s3-server ## Run SEEDS (20000) seeds of the simulation, PAIRS (50000) random SQL queries and ROUNDS (5) of the long tests on real brokers: about three hours
+soak: kafka-jars s3-server ## Run SEEDS (20000) seeds of the simulation, PAIRS (50000) random SQL queries, STREAMS (2000) random streams for each operator and ROUNDS (5) of the long tests on real brokers: about four hours
 	MILLRACE_SIM_SEEDS=$(SEEDS) $(GO) test -tags synctests -timeout 6h $(TESTFLAGS) -run TestSim ./internal/sim
 	MILLRACE_SQL_SEEDS=$(PAIRS) $(GO) test -timeout 6h $(TESTFLAGS) -run TestRandomQueries ./sql/sqltest/naive
+	MILLRACE_MODEL_SEEDS=$(STREAMS) $(GO) test -timeout 6h $(TESTFLAGS) ./processor
 	MILLRACE_TEST_SOAK=1 $(GO) test -timeout 6h -count $(ROUNDS) $(TESTFLAGS) -run 'TestThreeBrokers|TestChaos' ./test/integration
 	MILLRACE_TEST_SOAK=1 $(GO) test -timeout 2h $(TESTFLAGS) -run 'TestKillSeries|TestClusterComesBackOlder' ./test/integration
 
