@@ -13,6 +13,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/millrace-stream/millrace/checkpoint/blob/blobtest"
 	"github.com/millrace-stream/millrace/internal/engine"
 	"github.com/millrace-stream/millrace/internal/task"
 	"github.com/millrace-stream/millrace/internal/testutil"
@@ -136,28 +137,30 @@ func TestTopicsFound(t *testing.T) {
 	b.stop(t)
 }
 
+// grow gives the topic in more partitions.
+func (c *cluster) grow(to int) {
+	c.t.Helper()
+	adm := kadm.NewClient(c.cl)
+	r, err := adm.UpdatePartitions(c.t.Context(), to, "in")
+	if err == nil {
+		err = r.Error()
+	}
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	testutil.Eventually(c.t, patience, func() error {
+		all, err := adm.ListTopics(c.t.Context(), "in")
+		if n := len(all["in"].Partitions); err == nil && n != to {
+			err = fmt.Errorf("%d partitions", n)
+		}
+		return err
+	})
+}
+
 // TestPartitionsFound: partitions that are added are read from their first records on, whatever the source says of its own
 // start, those of a member that runs and those of one that did not.
 func TestPartitionsFound(t *testing.T) {
 	c := newCluster(t)
-	adm := kadm.NewClient(c.cl)
-	grow := func(to int) {
-		t.Helper()
-		r, err := adm.UpdatePartitions(t.Context(), to, "in")
-		if err == nil {
-			err = r.Error()
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		testutil.Eventually(t, patience, func() error {
-			all, err := adm.ListTopics(t.Context(), "in")
-			if n := len(all["in"].Partitions); err == nil && n != to {
-				err = fmt.Errorf("%d partitions", n)
-			}
-			return err
-		})
-	}
 	dir := memstore.NewDir("words")
 	often := func(o *engine.Options) { o.HouseKeeping = 50 * time.Millisecond }
 	c.put("in", 0, "old")
@@ -167,12 +170,12 @@ func TestPartitionsFound(t *testing.T) {
 	c.drained("words", "in", "words-by-text-repartition")
 	a.stop(t)
 
-	grow(2 * nparts)
+	c.grow(2 * nparts)
 	c.put("in", nparts+1, "x", "y")
 	b := c.start("words", countFound("in"), dir, often)
 	c.runs(2*nparts, b)
 	c.drained("words", "in", "words-by-text-repartition")
-	grow(3 * nparts)
+	c.grow(3 * nparts)
 	c.put("in", 2*nparts+1, "x", "y")
 	testutil.Eventually(t, patience, func() error {
 		if n := len(c.read("out")); n != 5 {
@@ -188,4 +191,40 @@ func TestPartitionsFound(t *testing.T) {
 	if slices.Contains([]string{"old"}, string(c.read("out")[0].Key)) {
 		t.Error("a record of before the first start was read")
 	}
+}
+
+// TestPartitionsFoundByRescale: partitions that only a rescale takes in are read from their first records on, too.
+func TestPartitionsFoundByRescale(t *testing.T) {
+	c := newCluster(t)
+	blobs := blobtest.NewMemory()
+	m := c.start("words", countFound("in"), memstore.NewDir("words"), func(o *engine.Options) {
+		o.HouseKeeping, o.Checkpoints = 50*time.Millisecond, engine.Checkpoints{Blobs: blobs, Interval: time.Hour}
+	})
+	c.runs(2*nparts, m)
+	c.put("in", 0, "x")
+	c.drained("words", "in", "words-by-text-repartition")
+	c.grow(nparts + 2)
+	c.put("in", nparts+1, "x", "y")
+	testutil.Eventually(t, patience, func() error {
+		if !strings.Contains(m.log.String(), "subtasks do not divide: the new ones are not read") {
+			return errors.New("no word of the new partitions")
+		}
+		return nil
+	})
+	k := c.command("words", blobs)
+	p, err := engine.PlanRescale(t.Context(), k.cluster, k.control, 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := engine.Rescale(t.Context(), k.cluster, k.control, blobs, p, engine.SavepointOptions{Name: "two", By: "a test"}); err != nil {
+		t.Fatal(err)
+	}
+	testutil.Eventually(t, patience, func() error {
+		if n := len(c.read("out")); n != 3 {
+			return fmt.Errorf("%d results, want 3", n)
+		}
+		return nil
+	})
+	checkCounts(t, c.read("out"), 3, 2)
+	m.stop(t)
 }
