@@ -78,6 +78,18 @@ func TestMapParts(t *testing.T) {
 		t.Errorf("a map has %d entries, want %d", got, n)
 	}
 	s.Rollback()
+	// What the store has is gone when it was put without a look, and deleted.
+	s.Begin()
+	m.Put(1, "c", 5, total{})
+	m.Delete(1, "c", 5)
+	s.End()
+	if changes := s.Seal(epochs + 1); len(changes) != 1 || changes[0].Value != nil {
+		t.Fatalf("a put and a delete make %v, want a delete", changes)
+	}
+	s.Committed()
+	s.Begin()
+	m.Put(1, "c", 5, total{n: 5})
+	s.End()
 	for _, k := range keys {
 		s.Begin()
 		i := int32(0)
