@@ -79,7 +79,7 @@ func joinTables[K comparable, A, B, R any](left Table[K, A], right Table[K, B], 
 			}
 			x.Op = op
 			b := other.Get(x.Group, k)
-			return row(x, k, a, b, has(had, b != nil))
+			return row(x, k, a, b, has(true, b != nil)) // a row that was not there makes no difference
 		}
 	})
 	r.rows = append(r.rows, func(b *builder) tableStep[K, B] {
@@ -90,7 +90,7 @@ func joinTables[K comparable, A, B, R any](left Table[K, A], right Table[K, B], 
 			}
 			x.Op = op
 			a := other.Get(x.Group, k)
-			return row(x, k, a, b, has(a != nil, had))
+			return row(x, k, a, b, has(a != nil, true))
 		}
 	})
 	return Table[K, R]{s: out}
