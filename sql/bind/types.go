@@ -255,7 +255,8 @@ func decConst(v *big.Int, precision int) fn.Const {
 	return fn.Const{X: d.Lo, Y: uint64(d.Hi)}
 }
 
-// timeLiteral binds DATE '..', TIME '..' and TIMESTAMP '..'. They are strict: two digits for each part but the year.
+// timeLiteral binds DATE '..', TIME '..' and TIMESTAMP '..'. As in Flink each part has two digits at most, the year four; a
+// TIMESTAMP may be a day alone.
 func (b *binder) timeLiteral(t *ast.Time) rel.Expr {
 	s := strings.TrimSpace(t.Text.Value)
 	fail := func(what, form string) rel.Expr {
@@ -280,6 +281,9 @@ func (b *binder) timeLiteral(t *ast.Time) rel.Expr {
 		return fail("TIME", "23:59:59")
 	}
 	day, clock, ok := strings.Cut(s, " ")
+	if !ok {
+		clock, ok = "00:00:00", true
+	}
 	d, okDay := literalDate(day)
 	ms, nanos, digits, okTime := literalClock(clock)
 	if !ok || !okDay || !okTime {
@@ -305,7 +309,7 @@ func (b *binder) instant(local int64) int64 {
 
 func literalDate(s string) (days int64, ok bool) {
 	p := strings.Split(s, "-")
-	if len(p) != 3 || len(p[0]) != 4 || len(p[1]) != 2 || len(p[2]) != 2 {
+	if len(p) != 3 || len(p[0]) > 4 || len(p[1]) > 2 || len(p[2]) > 2 {
 		return 0, false
 	}
 	y, ok1 := plain(p[0])
@@ -321,7 +325,7 @@ func literalDate(s string) (days int64, ok bool) {
 func literalClock(s string) (ms, nanos int64, digits int, ok bool) {
 	s, frac, dot := strings.Cut(s, ".")
 	p := strings.Split(s, ":")
-	if len(p) != 3 || len(p[0]) != 2 || len(p[1]) != 2 || len(p[2]) != 2 || dot && frac == "" || len(frac) > 9 {
+	if len(p) != 3 || len(p[0]) > 2 || len(p[1]) > 2 || len(p[2]) > 2 || dot && frac == "" || len(frac) > 9 {
 		return 0, 0, 0, false
 	}
 	h, ok1 := plain(p[0])

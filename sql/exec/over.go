@@ -28,6 +28,7 @@ type overCalls struct {
 
 // position is where a row stands in its partition.
 type position struct {
+	in     *row.Row
 	out    *row.Row
 	number int64 // from 1
 	rank   int64 // of the first row with an equal order key
@@ -100,21 +101,20 @@ func (o *overCalls) positional(env *fn.Env, call *rel.AggCall, col int) (func(p 
 			return nil, err
 		}
 		set := expr.Store(o.out, col, value, fn.Place{})
-		other := func(out *row.Row) { out.SetNull(col) }
+		other := func(out, _ *row.Row) { out.SetNull(col) }
 		if len(call.Args) > 2 {
 			def, err := expr.Compile(env, o.in, call.Args[2])
 			if err != nil {
 				return nil, err
 			}
-			put := expr.Store(o.out, col, def, fn.Place{})
-			other = func(out *row.Row) { put(out, nil) }
+			other = expr.Store(o.out, col, def, fn.Place{})
 		}
 		return func(p *position) {
 			if r := p.lag(n); r != nil {
 				set(p.out, r)
 				return
 			}
-			other(p.out)
+			other(p.out, p.in)
 		}, nil
 	}
 	return nil, fmt.Errorf("%s is not supported over a stream", call.Func.Name)
@@ -129,7 +129,7 @@ func (o *overCalls) fill(r *row.Row, st fn.State, p *position) *row.Row {
 	for i, col := range o.agg {
 		o.out.CopyColumn(o.row, col, o.aggOut, o.scratch, i)
 	}
-	p.out = o.row
+	p.in, p.out = r, o.row
 	for _, f := range o.place {
 		f(p)
 	}

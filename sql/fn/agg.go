@@ -729,10 +729,10 @@ func aggregateFuncs() []*Func {
 		windowFunc("ROW_NUMBER", "ROW_NUMBER()", "The number of the row in its partition, from 1.", sigs(of(long))),
 		windowFunc("RANK", "RANK()", "One more than the number of rows that come before; equal rows have one rank.", sigs(of(long))),
 		windowFunc("DENSE_RANK", "DENSE_RANK()", "One more than the number of different values that come before.", sigs(of(long))),
-		windowFunc("PERCENT_RANK", "PERCENT_RANK()", "The rank as a part of 1.", sigs(of(notNull(row.Double())))),
-		windowFunc("CUME_DIST", "CUME_DIST()", "The part of the rows that come before or are equal.", sigs(of(notNull(row.Double())))),
-		windowFunc("NTILE", "NTILE(n)", "The number of the group, 1 to n, when the partition is divided into n groups.", sigs(of(long, wantInteger))),
+		windowFunc("PERCENT_RANK", "PERCENT_RANK()", "The rank as a part of 1. Refused over a stream, as in Flink.", sigs(of(notNull(row.Double())))),
+		windowFunc("CUME_DIST", "CUME_DIST()", "The part of the rows that come before or are equal. Refused over a stream, as in Flink.", sigs(of(notNull(row.Double())))),
+		windowFunc("NTILE", "NTILE(n)", "The number of the group, 1 to n, when the partition is divided into n groups. Refused over a stream, as in Flink.", sigs(of(long, wantInteger))),
 		windowFunc("LAG", "LAG(value [, offset [, default]])", "The value offset (1) rows before, the default or NULL if there is no such row.", shiftSigs()),
-		windowFunc("LEAD", "LEAD(value [, offset [, default]])", "The value offset (1) rows behind, the default or NULL if there is no such row.", shiftSigs()),
+		windowFunc("LEAD", "LEAD(value [, offset [, default]])", "The value offset (1) rows behind, the default or NULL if there is no such row. Refused over a stream, as in Flink.", shiftSigs()),
 	}
 }

@@ -1,6 +1,7 @@
 package fn
 
 import (
+	"bytes"
 	"encoding/base64"
 	"errors"
 	"fmt"
@@ -328,6 +329,31 @@ func appendJSONText[T string | []byte](dst []byte, s T) []byte {
 	return append(dst, '"')
 }
 
+// appendJSONQuoted is appendJSONText in ASCII, with / escaped too.
+func appendJSONQuoted(dst, s []byte) []byte {
+	at := len(dst)
+	dst = appendJSONText(dst, s)
+	if !bytes.ContainsFunc(dst[at:], func(c rune) bool { return c == '/' || c > 0x7f }) {
+		return dst
+	}
+	text := bytes.Clone(dst[at:])
+	dst = dst[:at]
+	for _, c := range string(text) {
+		switch {
+		case c == '/':
+			dst = append(dst, '\\', '/')
+		case c <= 0x7f:
+			dst = append(dst, byte(c))
+		case c > 0xffff:
+			hi, lo := utf16.EncodeRune(c)
+			dst = fmt.Appendf(dst, "\\u%04x\\u%04x", hi, lo)
+		default:
+			dst = fmt.Appendf(dst, "\\u%04x", c)
+		}
+	}
+	return dst
+}
+
 // jsonPath is a compiled path. strict is the mode if none is written, as in Flink.
 type jsonPath struct {
 	wrong error // it is no path: each search fails
@@ -641,17 +667,29 @@ func compileJSONValue(env *Env, args []Code, t *row.Type) (Code, error) {
 }
 
 func compileJSONQuery(env *Env, args []Code, t *row.Type) (Code, error) {
-	if t.Kind() != row.KindVarChar {
-		return Code{}, fmt.Errorf("JSON_QUERY returns text, not %s", t.Text())
+	texts := t.Kind() == row.KindArray && t.Elem().Kind() == row.KindVarChar
+	if t.Kind() != row.KindVarChar && !texts {
+		return Code{}, fmt.Errorf("JSON_QUERY returns text, or an ARRAY of text, not %s", t.Text())
 	}
 	paths := jsonPaths(env, args[1])
 	at := env.Place
 	wrapper, _ := constText(args[2])
 	onEmpty, _ := constText(args[3])
 	onError, _ := constText(args[4])
+	if texts && (onEmpty == "EMPTY OBJECT" || onError == "EMPTY OBJECT") {
+		return Code{}, fmt.Errorf("JSON_QUERY: EMPTY OBJECT is no %s", t.Text())
+	}
+	var list *arrayWriter
+	if texts {
+		list = newArrayWriter(t)
+	}
 	otherwise := func(word string, why error) ([]byte, bool) {
 		switch word {
 		case "EMPTY", "EMPTY ARRAY":
+			if texts {
+				list.begin()
+				return list.finish(env), true
+			}
 			return []byte("[]"), true
 		case "EMPTY OBJECT":
 			return []byte("{}"), true
@@ -674,8 +712,23 @@ func compileJSONQuery(env *Env, args []Code, t *row.Type) (Code, error) {
 			return otherwise(onEmpty, errJSONPath)
 		case n.scalar():
 			return otherwise(onError, errors.New("the value is neither an object nor an array"))
+		case !texts:
+			return env.Arena.Keep(n.append(env.Arena.Begin())), true
+		case n.kind != jsonArray:
+			return otherwise(onError, errors.New("the value is no array"))
 		}
-		return env.Arena.Keep(n.append(env.Arena.Begin())), true
+		list.begin()
+		for _, e := range n.items {
+			switch e.kind {
+			case jsonNull:
+				list.add(Const{Null: true})
+			case jsonText:
+				list.add(Const{B: []byte(e.text)})
+			default:
+				list.add(Const{B: e.append(nil)})
+			}
+		}
+		return list.finish(env), true
 	})), nil
 }
 
@@ -710,10 +763,10 @@ var jsonFuncs = []*Func{
 		Examples: []Example{{`JSON_VALUE('{"a": 1}', '$.a')`, "STRING", "1"}},
 	},
 	{
-		Name: "JSON_QUERY", Group: "json", Fails: true, Syntax: "JSON_QUERY(json, path [WITHOUT | WITH [CONDITIONAL | UNCONDITIONAL] WRAPPER] [NULL | EMPTY ARRAY | EMPTY OBJECT | ERROR ON EMPTY] [.. ON ERROR])",
-		Doc:     "The object or array at a path, as JSON without blanks.",
+		Name: "JSON_QUERY", Group: "json", Fails: true, Syntax: "JSON_QUERY(json, path [RETURNING STRING | ARRAY<STRING>] [WITHOUT | WITH [CONDITIONAL | UNCONDITIONAL] WRAPPER] [NULL | EMPTY ARRAY | EMPTY OBJECT | ERROR ON EMPTY] [.. ON ERROR])",
+		Doc:     "The object or array at a path, as JSON without blanks, or, of an array, its elements: texts as they are, others as JSON.",
 		Resolve: sigs(of(nullable(row.String()), wantText, wantText, wantWord, wantWord, wantWord)), Compile: compileJSONQuery,
-		Examples: []Example{{`JSON_QUERY('{"a": [1, 2]}', '$.a')`, "STRING", "[1,2]"}},
+		Examples: []Example{{`JSON_QUERY('{"a": [1, 2]}', '$.a')`, "STRING", "[1,2]"}, {`JSON_QUERY('{"a": [1, "x"]}', '$.a' RETURNING ARRAY<STRING>)`, "ARRAY<STRING>", `["1", "x"]`}},
 	},
 	{
 		Name: "JSON_EXISTS", Group: "json", Fails: true, Syntax: "JSON_EXISTS(json, path [TRUE | FALSE | UNKNOWN | ERROR ON ERROR])", Doc: "Says whether there is a value at a path.",
@@ -831,7 +884,7 @@ var jsonFuncs = []*Func{
 		},
 		Examples: []Example{{`JSON('{"a":1}')`, "STRING NOT NULL", `{"a":1}`}},
 	},
-	text1("JSON_QUOTE", strictly(row.String()), "The text as a JSON string.", func(dst, b []byte) []byte { return appendJSONText(dst, b) }, Example{"JSON_QUOTE('a')", "STRING NOT NULL", `"a"`}),
+	text1("JSON_QUOTE", strictly(row.String()), "The text as a JSON string of ASCII characters.", appendJSONQuoted, Example{"JSON_QUOTE('a')", "STRING NOT NULL", `"a"`}),
 	text1("JSON_UNQUOTE", strictly(row.String()), "The text of a JSON string; another text stays as it is.", func(dst, b []byte) []byte {
 		if n, err := parseJSON(b); err == nil && n.kind == jsonText {
 			return append(dst, n.text...)
@@ -884,9 +937,10 @@ func compileJSONAgg(object bool) func(*Env, []Code, *row.Type) (*Acc, error) {
 	}
 }
 
+// jsonAggs have the type that they have in Flink; the length is not looked at.
 var jsonAggs = []*Func{
 	aggFunc("JSON_OBJECTAGG", nil, "JSON_OBJECTAGG([KEY] key VALUE value [NULL | ABSENT ON NULL])", "A JSON object of the keys and values of all rows.",
-		sigs(of(notNull(row.String()), wantWord, wantText, wantAny)), Agg{Store: Replay, Arrival: true, Compile: compileJSONAgg(true)}),
+		sigs(of(notNull(row.VarChar(2000)), wantWord, wantText, wantAny)), Agg{Store: Replay, Arrival: true, Compile: compileJSONAgg(true)}),
 	aggFunc("JSON_ARRAYAGG", nil, "JSON_ARRAYAGG(value [NULL | ABSENT ON NULL])", "A JSON array of the values of all rows, without NULL if not said otherwise.",
-		sigs(of(notNull(row.String()), wantWord, wantAny)), Agg{Store: Replay, Arrival: true, Compile: compileJSONAgg(false)}),
+		sigs(of(notNull(row.VarChar(2000)), wantWord, wantAny)), Agg{Store: Replay, Arrival: true, Compile: compileJSONAgg(false)}),
 }

@@ -146,8 +146,11 @@ var stringFuncs = []*Func{
 	}, Example{"REVERSE('abc')", "STRING NOT NULL", "cba"}),
 	{
 		Name: "SUBSTRING", Aliases: []string{"SUBSTR"}, Group: "string", Fails: false, Syntax: "SUBSTRING(string FROM start [FOR length]), SUBSTRING(string, start [, length])",
-		Doc:     "The characters from start on, counted from 1, from the end if negative; NULL if the length is negative.",
-		Resolve: sigs(of(varying(0), wantText, wantInt), of(varying(0), wantText, wantInt, wantInt)),
+		Doc: "The characters from start on, counted from 1, from the end if negative; NULL if the length is negative.",
+		Resolve: sigs(of(varying(0), wantText, wantInt), of(func(args []Arg) *row.Type {
+			n := args[2].Const
+			return varying(0)(args).Nullable(anyNullable(args) || n == nil || int64(n.X) < 0) // it is NULL if the length is negative
+		}, wantText, wantInt, wantInt)),
 		Compile: func(_ *Env, args []Code, t *row.Type) (Code, error) {
 			if len(args) == 2 {
 				return BytesCode(t, lift2(args[0].Bytes, args[1].Int, func(b []byte, pos int64) []byte { return substring(b, pos, 1<<31-1) })), nil

@@ -560,7 +560,7 @@ var temporalFuncs = []*Func{
 			list := newFormats(row.NewSimpleFormat)
 			return IntCode(t, lift2(args[0].Bytes, pattern, func(b, p []byte) int64 {
 				ms, ok := list.get(at, p).Parse(b, env.Zone)
-				if !ok {
+				if !ok || len(p) == 0 {
 					return math.MinInt64
 				}
 				return ms / 1000
