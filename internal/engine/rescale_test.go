@@ -41,8 +41,11 @@ func TestRescale(t *testing.T) {
 		t.Fatalf("as it is: %v", err)
 	}
 	var names []string
+	was := 4
 	for i, n := range []int{6, 3} {
 		s.send(100, 17)
+		s.runs(2*was, members...)
+		was = n
 		var sp *checkpoint.Savepoint
 		var err error
 		for try := 1; sp == nil; try++ { // the group may still spread the subtasks
