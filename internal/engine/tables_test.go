@@ -2,14 +2,19 @@ package engine_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/millrace-stream/millrace/checkpoint"
 	"github.com/millrace-stream/millrace/format"
+	"github.com/millrace-stream/millrace/internal/engine"
+	"github.com/millrace-stream/millrace/internal/testutil"
 	"github.com/millrace-stream/millrace/processor"
 	"github.com/millrace-stream/millrace/statestore/memstore"
 )
@@ -90,4 +95,54 @@ func TestTableIsLoadedFirst(t *testing.T) {
 	if log := m.log.String(); strings.Contains(log, "waiting for the broadcast") {
 		t.Errorf("a table that was loaded in an earlier life is waited for:\n%s", log)
 	}
+}
+
+// TestSavepointWhileATableIsLoaded: a subtask takes its part in a savepoint when its table is loaded. The barrier lies behind
+// records that wait for that, so the table must not wait for the barrier.
+func TestSavepointWhileATableIsLoaded(t *testing.T) {
+	s := newStage(t, "loading", 1)
+	s.topic("labels", 1)
+	var rs []*kgo.Record
+	for i := range 3000 {
+		rs = append(rs, &kgo.Record{Topic: "labels", Key: fmt.Appendf(nil, "word-%d", i%3), Value: fmt.Append(nil, i/2999)})
+	}
+	s.produce(rs)
+	s.send(50, 3)
+	gate := make(chan struct{})
+	labels := format.Func(func(src []byte, v *string) error {
+		<-gate // so the first row of the table waits for the savepoint to begin
+		*v = string(src)
+		return nil
+	}, func(dst []byte, v *string) ([]byte, error) { return append(dst, *v...), nil })
+	m := s.run(func(top *processor.Topology) {
+		table := processor.TableFrom(top, "labels", format.String(), processor.Topic[string]{Name: "labels", Value: labels})
+		by := processor.KeyBy(processor.From(top, timed()), "by-text", func(e event) string { return e.Text })
+		processor.ToTopic(processor.JoinTable(by, table, "join", func(e event, label string) row { return row{Kind: label, Text: e.Text, N: e.N} }), "rows")
+	}, memstore.NewDir(s.app), nil)
+	testutil.Eventually(t, patience, func() error {
+		if !strings.Contains(m.log.String(), "waiting for the broadcast inputs and the tables") {
+			return errors.New("it does not wait for the table")
+		}
+		return nil
+	})
+	var once sync.Once
+	sp, err := s.command(s.app, s.blobs).take(t, engine.SavepointOptions{Name: "early", AlignTimeout: 10 * time.Second, Progress: func(aligned, _, _ int) {
+		if aligned > 0 { // the source has, so this member knows of it
+			once.Do(func() { close(gate) })
+		}
+	}})
+	if err != nil || sp.Status != checkpoint.StatusCompleted {
+		t.Fatalf("%v, %v", sp, err)
+	}
+	s.settle(m)
+	kinds := s.kinds(0)
+	for n, kind := range kinds {
+		if want := map[bool]string{true: "1", false: "0"}[s.sent[n].Text == "word-2"]; kind != want {
+			t.Fatalf("event %d of %s met row %s", n, s.sent[n].Text, kind)
+		}
+	}
+	if len(kinds) != len(s.sent) {
+		t.Fatalf("%d of %d events came out", len(kinds), len(s.sent))
+	}
+	m.stop(t)
 }
