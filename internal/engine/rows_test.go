@@ -26,22 +26,24 @@ const sessionMs = 200 // some more than lies between two events of one of 17 tex
 
 // holdRows keeps what remember does not: rows in windows, in both forms that there are, and the list of an operator.
 func holdRows(t *processor.Topology) {
-	all := processor.From(t, timed())
-	held := processor.ProcessStream(all, "hold", func(ctx *processor.Context[event, group]) {
-		list := processor.OperatorList[int64](ctx, "held")
-		ctx.OnRecord(func(e event) error {
-			if e.N >= 0 {
-				list.Add(e.N)
+	all := processor.FromRecords(t, timed())
+	held := processor.ProcessStream(all, "hold", func(ctx *processor.Context[processor.Record[event], group]) {
+		type place struct{ N, Partition int64 }
+		list := processor.OperatorList[place](ctx, "held")
+		ctx.OnRecord(func(r processor.Record[event]) error {
+			if r.Value.N >= 0 {
+				list.Add(place{r.Value.N, int64(r.Partition)})
 				return nil
 			}
-			for n := range list.All() { // it closes a partition
-				ctx.Emit(group{Kind: "h", Left: []int64{n}})
+			for p := range list.All() { // r closes its partition
+				ctx.Emit(group{Kind: "h", Left: []int64{p.N}, Right: []int64{p.Partition, int64(r.Partition)}})
 			}
 			list.Clear()
 			return nil
 		})
 	})
-	by := processor.KeyBy(all, "by-text", func(e event) string { return e.Text })
+	events := processor.Map(all, func(r processor.Record[event]) event { return r.Value })
+	by := processor.KeyBy(events, "by-text", func(e event) string { return e.Text })
 	half := func(n int64) processor.KeyedStream[string, event] {
 		return by.Filter(func(e event) bool { return e.N >= 0 && e.N%2 == n })
 	}
@@ -124,6 +126,10 @@ func TestRowsAndListsMove(t *testing.T) {
 			id := fmt.Sprint(g.Kind, " ", g.Text, " ", g.End)
 			if g.Kind == "h" {
 				id = fmt.Sprint("h ", g.Left[0])
+				if g.Right[0]%3 != g.Right[1]%3 {
+					t.Fatalf("what was held of partition %d is in the subtask of partition %d", g.Right[0], g.Right[1])
+				}
+				g.Right = nil
 			}
 			slices.Sort(g.Left) // rows of one key come from several partitions
 			slices.Sort(g.Right)
