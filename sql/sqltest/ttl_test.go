@@ -17,12 +17,15 @@ CREATE TABLE j (k INT, v INT, w INT) WITH ('connector' = 'all');
 CREATE TABLE kept (k INT, v INT, w INT) WITH ('connector' = 'all');
 CREATE TABLE top (k INT, v INT) WITH ('connector' = 'all');
 CREATE TABLE firsts (k INT, v INT) WITH ('connector' = 'all');
+CREATE TABLE timed (k INT, v INT, ts TIMESTAMP(3), WATERMARK FOR ts AS ts) WITH ('connector' = 'append');
+CREATE TABLE lasts (k INT, v INT) WITH ('connector' = 'all');
 CREATE TABLE both_of (k INT) WITH ('connector' = 'all');
 INSERT INTO n SELECT k, COUNT(*), COUNT(DISTINCT v) FROM a GROUP BY k;
 INSERT INTO j SELECT a.k, v, w FROM a JOIN b ON a.k = b.k;
 INSERT INTO kept SELECT /*+ STATE_TTL('a' = '2 h', 'b' = '0 s') */ a.k, v, w FROM a JOIN b ON a.k = b.k;
 INSERT INTO top SELECT k, v FROM (SELECT k, v, ROW_NUMBER() OVER (PARTITION BY k ORDER BY v DESC) AS r FROM a) WHERE r <= 1;
 INSERT INTO firsts SELECT k, MIN(v) FROM a GROUP BY k;
+INSERT INTO lasts SELECT k, v FROM (SELECT k, v, ROW_NUMBER() OVER (PARTITION BY k ORDER BY ts DESC) AS r FROM timed) WHERE r = 1;
 INSERT INTO both_of SELECT k FROM a INTERSECT SELECT k FROM b;
 `
 
@@ -82,6 +85,24 @@ expect firsts
   +I {"k": 1, "v": 9}
   +I {"k": 1, "v": 3}
 
+test a result that stays is told again so that what is behind lives on too
+insert a
+  {"k": 1, "v": 9}
+insert a
+  {"k": 1, "v": 9}
+expect firsts
+  +I {"k": 1, "v": 9}
+  -U {"k": 1, "v": 9}
+  +U {"k": 1, "v": 9}
+insert timed
+  {"k": 1, "v": 9, "ts": "2024-01-01 00:00:00"}
+insert timed
+  {"k": 1, "v": 9, "ts": "2024-01-01 00:00:00"}
+expect lasts
+  +I {"k": 1, "v": 9}
+  -U {"k": 1, "v": 9}
+  +U {"k": 1, "v": 9}
+
 test counts of sets are forgotten
 insert a
   {"k": 1, "v": 1}
@@ -111,8 +132,8 @@ func TestStateHasATimeToLive(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(results) != 4 {
-		t.Errorf("%d tests ran, want 4", len(results))
+	if len(results) != 5 {
+		t.Errorf("%d tests ran, want 5", len(results))
 	}
 	for _, r := range results {
 		if r.Diff != "" {
