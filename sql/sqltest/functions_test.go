@@ -220,7 +220,9 @@ func aggregateCase(name, typ string, values []string) string {
 		}
 	}
 	s := sql.NewSession(sql.Options{Collect: func(*rel.Schema) *connector.Sink { return nil }})
-	s.Read("ddl", ddl)
+	if _, errs := s.Read("ddl", ddl); errs.Err() != nil {
+		panic(errs)
+	}
 	var calls []string
 	for _, f := range fn.All() {
 		// Flink does not know MIN of BYTES, and writes dates, times and numbers with a fraction into JSON in other ways.
