@@ -104,22 +104,18 @@ func (a *Assigner) apply() {
 
 // move takes the minimum over the active slots.
 func (a *Assigner) move() (moved bool) {
-	w, idle := int64(never), true
+	m := newMeet()
 	for i := range a.slots {
 		s := &a.slots[i]
-		if s.idle || a.Idle == 0 && s.part != nil && s.part.isIdle {
-			continue
-		}
-		idle = false
-		m := s.watermark
+		w := s.watermark
 		if s.part != nil && s.part.watermark == never { // it has ended
-			m = never
+			w = never
 		}
-		w = min(w, m)
+		m.add(w, s.idle || a.Idle == 0 && s.part != nil && s.part.isIdle)
 	}
-	moved = idle != a.node.Idle
-	a.node.Idle = idle
-	if !idle && w > a.node.Watermark {
+	moved = m.active == a.node.Idle
+	a.node.Idle = !m.active
+	if w := m.watermark(); w > a.node.Watermark {
 		a.node.Watermark = w
 		moved = true
 	}

@@ -1,9 +1,12 @@
 package task
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/millrace-stream/millrace/internal/record"
+	"github.com/millrace-stream/millrace/statestore"
+	"github.com/millrace-stream/millrace/statestore/memstore"
 )
 
 // An upstream subtask was idle and is active again. On one partition it says so, and how far it is now; on the other one the
@@ -52,4 +55,67 @@ func TestUpstreamThatWasIdleIsNotOvertaken(t *testing.T) {
 	want(34, false)
 	mark(0, 0, 40, true)
 	want(50, false)
+}
+
+// Where all are idle the greatest watermark counts, whichever was idle last: of partitions, of upstream subtasks and of the
+// inputs of a join. So does Flink (StatusWatermarkValve).
+func TestAllIdle(t *testing.T) {
+	for name, first := range map[string]int{"the slower one first": 0, "the faster one first": 1} {
+		t.Run(name, func(t *testing.T) {
+			lay := &Layout{Inputs: []InputLayout{{Idle: 1e9}, {Internal: true}}, Ops: []Op{{Name: "in"}, {Name: "by"}}, Nodes: []NodeLayout{{}, {ID: "from/by"}, {ID: "join", Inputs: []int{0, 1}}}, DeadLetter: -1}
+			env := Env{Outputs: []EnvOutput{{Topic: "out", Partitions: 4}}, State: statestore.NewState(memstore.New(), statestore.StateOptions{}), Now: 1000,
+				Inputs: []EnvInput{{Topic: "in", Partitions: []int32{0, 1}, TotalPartitions: 2}, {Topic: "r", Partitions: []int32{0}, TotalPartitions: 1, UpstreamSubtasks: 2}}}
+			tk, err := New(env, lay)
+			if err != nil {
+				t.Fatal(err)
+			}
+			tk.SetSource(0, &number{})
+			tk.SetSource(1, &number{})
+			if err := tk.Start(); err != nil {
+				t.Fatal(err)
+			}
+			offset := int64(0)
+			mark := func(upstream int, watermark int64, idle bool) {
+				t.Helper()
+				tk.Enqueue(1, 0, []record.Record{{Value: appendWatermark(nil, upstream, UpstreamMark{watermark, idle}), Offset: offset}})
+				offset++
+				if _, err := tk.Step(1, 1500); err != nil {
+					t.Fatal(err)
+				}
+			}
+			tick := func(now int64) {
+				t.Helper()
+				if err := tk.Tick(now); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want := func(node int, watermark int64, idle bool) {
+				t.Helper()
+				if n := tk.nodes[node]; n.Watermark != watermark || n.Idle != idle {
+					t.Fatalf("node %d: watermark %d, idle %v; want %d, %v", node, n.Watermark, n.Idle, watermark, idle)
+				}
+			}
+			// Partition 0 is at 20, 1 at 30; the one that is idle first had its record half a second before the other.
+			for i, p := range []int{first, 1 - first} {
+				tk.Enqueue(0, int32(p), texts(0, fmt.Sprint(21+10*p)))
+				if _, err := tk.Step(1, 1000+int64(i)*500); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want(0, 20, false)
+			mark(0, 24, false)
+			mark(1, 35, false)
+			want(1, 24, false)
+			want(2, 20, false)
+			tick(2000)
+			want(0, []int64{30, 20}[first], false)
+			tick(2500)
+			want(0, 30, true)
+			want(2, 24, false)
+			mark(first, []int64{24, 35}[first], true)
+			mark(1-first, []int64{24, 35}[1-first], true)
+			want(1, 35, true)
+			want(2, 35, true)
+		})
+	}
 }

@@ -158,17 +158,11 @@ func (n *Node) out() int64 {
 
 // Input is the watermark that the inputs of this node have now: where the node itself would be without Hold.
 func (n *Node) Input() int64 {
-	w, idle := int64(never), true
+	m := newMeet()
 	for _, in := range n.inputs {
-		if !in.Idle {
-			idle = false
-			w = min(w, in.out())
-		}
+		m.add(in.out(), in.Idle)
 	}
-	if idle {
-		return n.Watermark
-	}
-	return max(w, n.Watermark)
+	return max(m.watermark(), n.Watermark)
 }
 
 // DueProcessing says that something is to fire once the clock shows >= now.

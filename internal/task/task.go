@@ -671,17 +671,37 @@ func (p *part) setWatermark(t *Task, w int64) {
 // fromUpstream takes the minimum over all active upstream subtasks. One is idle when it is on all partitions: its last word on
 // this one may be older than its last word on another, and records between them are still to come.
 func (p *part) fromUpstream() {
-	w, idle := int64(never), true
+	m := newMeet()
 	for i := range p.upstream {
-		if !p.in.isIdle(i) {
-			idle = false
-			w = min(w, p.upstream[i].Watermark)
-		}
+		m.add(p.upstream[i].Watermark, p.in.isIdle(i))
 	}
-	if !idle && w > p.watermark {
-		p.watermark = w
+	p.watermark, p.isIdle = max(p.watermark, m.watermark()), !m.active
+}
+
+// meet is where watermarks come together: the least of the active ones counts. Where all are idle it is the greatest: had
+// the others become idle first, it would have gone on alone. What has ended counts for nothing.
+type meet struct {
+	least, most int64
+	active      bool
+}
+
+func newMeet() meet { return meet{never, unset, false} }
+
+func (m *meet) add(watermark int64, idle bool) {
+	switch {
+	case !idle:
+		m.active = true
+		m.least = min(m.least, watermark)
+	case watermark != never:
+		m.most = max(m.most, watermark)
 	}
-	p.isIdle = idle
+}
+
+func (m *meet) watermark() int64 {
+	if m.active {
+		return m.least
+	}
+	return m.most
 }
 
 // isIdle says whether an upstream subtask is idle.
@@ -700,18 +720,15 @@ func (t *Task) moveInput(in *input) {
 	}
 }
 
-// move takes the minimum over the active partitions of an input. When all are idle the watermark stays where it is.
+// move puts the watermarks of the partitions of an input together.
 func (in *input) move() (moved bool) {
-	w, idle := int64(never), true
+	m := newMeet()
 	for _, p := range in.parts {
-		if !p.isIdle {
-			idle = false
-			w = min(w, p.watermark)
-		}
+		m.add(p.watermark, p.isIdle)
 	}
-	moved = idle != in.node.Idle
-	in.node.Idle = idle
-	if !idle && w > in.node.Watermark {
+	moved = m.active == in.node.Idle
+	in.node.Idle = !m.active
+	if w := m.watermark(); w > in.node.Watermark {
 		in.node.Watermark = w
 		moved = true
 	}
@@ -752,17 +769,12 @@ func (t *Task) advance() error {
 }
 
 func (n *Node) combine() {
-	w, idle := int64(never), true
+	m := newMeet()
 	for _, in := range n.inputs {
-		if !in.Idle {
-			idle = false
-			w = min(w, in.out())
-		}
+		m.add(in.out(), in.Idle)
 	}
-	n.Idle = idle && n.hold == never
-	if w = min(w, n.hold); !idle && w > n.Watermark {
-		n.Watermark = w
-	}
+	n.Idle = !m.active && n.hold == never
+	n.Watermark = max(n.Watermark, min(m.watermark(), n.hold))
 }
 
 // Tick lets processing time pass: timers, idleness, periodic watermarks.

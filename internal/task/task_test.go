@@ -410,7 +410,7 @@ func TestWatermarkRecords(t *testing.T) {
 	}
 }
 
-// Downstream takes the minimum over all upstream subtasks that are active; marks never go back.
+// Downstream takes the minimum over all upstream subtasks that are active, the maximum if none is; marks never go back.
 func TestUpstreamMarks(t *testing.T) {
 	lay := &Layout{Inputs: []InputLayout{{Internal: true}}, Ops: []Op{{Name: "by"}}, Nodes: []NodeLayout{{ID: "from/by"}}, DeadLetter: -1}
 	env := Env{Inputs: []EnvInput{{Topic: "r", Partitions: []int32{0}, TotalPartitions: 1, UpstreamSubtasks: 3}}}
@@ -436,7 +436,7 @@ func TestUpstreamMarks(t *testing.T) {
 		{0, UpstreamMark{10, false}, unset}, {1, UpstreamMark{20, false}, unset}, {2, UpstreamMark{15, false}, 10},
 		{0, UpstreamMark{30, false}, 15}, {2, UpstreamMark{15, true}, 20}, {1, UpstreamMark{5, false}, 20},
 		{2, UpstreamMark{16, false}, 20}, {2, UpstreamMark{25, false}, 20}, {1, UpstreamMark{40, true}, 25},
-		{0, UpstreamMark{30, true}, 25}, {2, UpstreamMark{26, true}, 25}, {1, UpstreamMark{40, false}, 40},
+		{0, UpstreamMark{30, true}, 25}, {2, UpstreamMark{26, true}, 40}, {1, UpstreamMark{45, false}, 45},
 	} {
 		tk.Enqueue(0, 0, []record.Record{{Value: appendWatermark(nil, c.up, c.m), Offset: offset}})
 		offset++
