@@ -41,6 +41,7 @@ func TestTableIsLoadedFirst(t *testing.T) {
 	}
 	check := func(n int, want string) {
 		t.Helper()
+		j.settled(j.out)
 		rows := b.Read(t, j.out)
 		if len(rows) != n {
 			t.Fatalf("%d rows, want %d", len(rows), n)
