@@ -465,7 +465,7 @@ type gate struct {
 
 func newGate(blobs *blobtest.Memory, text string) *gate {
 	g := &gate{text: text, reached: make(chan struct{}), open: make(chan struct{})}
-	blobs.Hook = func(ctx context.Context, op, key string, do func() error) error {
+	blobs.SetHook(func(ctx context.Context, op, key string, do func() error) error {
 		if strings.Contains(key, g.text) && op != "list" {
 			g.once.Do(func() { close(g.reached) })
 			select {
@@ -475,7 +475,7 @@ func newGate(blobs *blobtest.Memory, text string) *gate {
 			}
 		}
 		return do()
-	}
+	})
 	return g
 }
 
@@ -702,29 +702,29 @@ func TestSavepointFails(t *testing.T) {
 		goesOn()
 	})
 	t.Run("the blob store refuses the marker", func(t *testing.T) {
-		blobs.Hook = func(_ context.Context, op, key string, do func() error) error {
+		blobs.SetHook(func(_ context.Context, op, key string, do func() error) error {
 			if strings.Contains(key, "/aligned") && op != "list" {
 				return errors.New("no room in the bucket")
 			}
 			return do()
-		}
+		})
 		r := ended(t, k.begin(t.Context(), t, engine.SavepointOptions{Name: "marker"}))
 		k.fails(t, r, "marker", "no room in the bucket")
 		goesOn()
 	})
 	t.Run("the blob store refuses the state", func(t *testing.T) {
-		blobs.Hook = func(_ context.Context, op, _ string, do func() error) error {
+		blobs.SetHook(func(_ context.Context, op, _ string, do func() error) error {
 			if op == "put" {
 				return errors.New("no room in the bucket")
 			}
 			return do()
-		}
+		})
 		r := ended(t, k.begin(t.Context(), t, engine.SavepointOptions{Name: "state"}))
 		k.fails(t, r, "state", "no room in the bucket")
 		goesOn()
 	})
 	t.Run("a member has no store", func(t *testing.T) {
-		blobs.Hook = nil
+		blobs.SetHook(nil)
 		poor := c.start("words", countWords, memstore.NewDir("words"), nil)
 		settled(t, a, poor)
 		r := ended(t, k.begin(t.Context(), t, engine.SavepointOptions{Name: "poor"}))
@@ -830,7 +830,7 @@ func TestSavepointFails(t *testing.T) {
 			t.Errorf("by a member that has ended: %v", err)
 		}
 	})
-	blobs.Hook = nil
+	blobs.SetHook(nil)
 	sp, err := k.take(t, engine.SavepointOptions{Name: "good"})
 	if err != nil {
 		t.Fatal(err)

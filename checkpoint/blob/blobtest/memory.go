@@ -42,6 +42,13 @@ var ErrTorn = errors.New("connection broken in the midst of it by the test")
 // NewMemory returns an empty one.
 func NewMemory() *Memory { return &Memory{Blobs: map[string][]byte{}, Times: map[string]time.Time{}} }
 
+// SetHook sets Hook while the store is in use.
+func (f *Memory) SetHook(hook func(ctx context.Context, op, key string, do func() error) error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.Hook = hook
+}
+
 // call does something as Hook says. An error that is a *blob.Error is returned as it is.
 func (f *Memory) call(ctx context.Context, op, key string, do func() error) error {
 	if err := ctx.Err(); err != nil {
