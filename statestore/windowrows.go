@@ -338,16 +338,9 @@ func (u *windowRowsUndo[K, V]) end() {
 	if w.x.s.iterating > 0 {
 		return
 	}
-	kept := w.dropped[:w.undoDrop]
-	for _, win := range w.dropped[w.undoDrop:] {
-		if win.stored || len(win.b.pendOf) > 0 || len(win.b.sealed) > 0 {
-			kept = append(kept, win)
-		} else {
-			w.recycle(win)
-		}
-	}
-	clear(w.dropped[len(kept):])
-	w.dropped = kept
+	w.dropped = release(w.dropped, w.undoDrop, func(win *rowWindow[V]) bool {
+		return win.stored || len(win.b.pendOf) > 0 || len(win.b.sealed) > 0
+	}, w.recycle)
 }
 
 func (u *windowRowsUndo[K, V]) rollback() {

@@ -268,16 +268,23 @@ func (u *windowsUndo[K, V]) end() {
 	if w.x.s.iterating > 0 {
 		return
 	}
-	kept := w.dropped[:w.undoDrop]
-	for _, win := range w.dropped[w.undoDrop:] {
-		if win.stored || len(win.c.pend) > 0 || len(win.c.sealed) > 0 {
+	w.dropped = release(w.dropped, w.undoDrop, func(win *window[V]) bool {
+		return win.stored || len(win.c.pend) > 0 || len(win.c.sealed) > 0
+	}, w.recycle)
+}
+
+// release recycles those of dropped windows, from a place on, that are not needed, and returns the others.
+func release[W any](dropped []*W, from int, needed func(*W) bool, recycle func(*W)) []*W {
+	kept := dropped[:from]
+	for _, win := range dropped[from:] {
+		if needed(win) {
 			kept = append(kept, win)
 		} else {
-			w.recycle(win)
+			recycle(win)
 		}
 	}
-	clear(w.dropped[len(kept):])
-	w.dropped = kept
+	clear(dropped[len(kept):])
+	return kept
 }
 
 func (u *windowsUndo[K, V]) rollback() {
