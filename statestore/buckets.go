@@ -100,7 +100,7 @@ const gcWeight = 2
 // resize notes the encoded size of a value.
 func (b *buckets[V]) resize(e *elem[V], n int) {
 	if b.x.class == strung {
-		b.account(int64(n) - int64(e.size))
+		b.account(gcWeight * (int64(n) - int64(e.size)))
 		e.size = uint32(n)
 	}
 }

@@ -71,3 +71,18 @@ func (t *Table[K, V]) Check() error {
 	}
 	return nil
 }
+
+// Check says what is wrong with the bookkeeping of the cache.
+func (m *Map[K, MK, V]) Check() error {
+	b, bytes := &m.b, int64(0)
+	for _, k := range b.m {
+		bytes += b.bucketSize(k)
+		for _, e := range k.elems {
+			bytes += b.elemSize(e)
+		}
+	}
+	if bytes != b.bytes {
+		return fmt.Errorf("buckets take %d bytes, noted are %d", bytes, b.bytes)
+	}
+	return nil
+}

@@ -268,6 +268,7 @@ func (y *typed) equal(m *model) error {
 		y.lists.All(k.g, k.k, func(e *named) bool { list = append(list, *e); return true })
 		diff(fmt.Sprint("list ", k), list, m.lists[k])
 	}
+	errs = append(errs, y.maps.Check(), y.mmaps.Check())
 	at, ok := y.timers.Next()
 	if ts := m.sortedTimers(); ok != (len(ts) > 0) || ok && at != ts[0].at {
 		errs = append(errs, fmt.Errorf("timers.Next: %d %v, want of %v", at, ok, ts))
